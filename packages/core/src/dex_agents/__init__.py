@@ -1,0 +1,1 @@
+"""Durable agent sessions for every Python agent framework."""

@@ -1,0 +1,1 @@
+"""The built-in agent loop for durable agent sessions."""
