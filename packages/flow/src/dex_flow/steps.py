@@ -152,10 +152,6 @@ class Step(Generic[Input]):
         super().__init_subclass__(**kwargs)
         if "step_type" not in cls.__dict__:
             cls.step_type = cls.__name__
-        cls._bind_types()
-
-    @classmethod
-    def _bind_types(cls) -> None:
         bound = _bound_arguments(cls, Step)
         if bound and not isinstance(bound[0], TypeVar):
             cls.input_type = bound[0]
@@ -178,9 +174,8 @@ class ActivityStep(Step[Input], Generic[Input, Snapshot, Outcome]):
 
     outcome_type: ClassVar[Any] = None
 
-    @classmethod
-    def _bind_types(cls) -> None:
-        super()._bind_types()
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         bound = _bound_arguments(cls, ActivityStep)
         if bound and not isinstance(bound[2], TypeVar):
             cls.outcome_type = bound[2]
