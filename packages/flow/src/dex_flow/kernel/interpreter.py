@@ -1,0 +1,302 @@
+"""`Kernel.apply`: one command, one state, one set of changes. No I/O, clock, threads or randomness."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from dex_flow.codec import decode, encode, encoded_null
+from dex_flow.errors import (
+    FlowAlreadyStartedError,
+    FlowClosedError,
+    FlowNotFoundError,
+    RequestIdReusedError,
+    UnknownRpcError,
+)
+from dex_flow.flow import Flow
+from dex_flow.kernel import attempts
+from dex_flow.kernel.changes import Changes, CommandResult
+from dex_flow.kernel.commands import (
+    AttemptFailed,
+    AttemptsLost,
+    AttemptStarted,
+    AttemptSucceeded,
+    ClaimReady,
+    Command,
+    FireTimers,
+    InvokeRpc,
+    SaveCheckpoint,
+    SkipTimer,
+    StartFlow,
+    StopFlow,
+)
+from dex_flow.kernel.machine import Machine
+from dex_flow.kernel.overlay import Overlay
+from dex_flow.kernel.reader import StateReader, StoredRequest
+from dex_flow.kernel.state import FlowHeader, decode_header, encode_header
+from dex_flow.kernel.transaction import KernelTransaction, KernelView
+from dex_flow.rpcs import Rpc, RpcResult
+from dex_flow.steps import InlineStep
+
+__all__ = ["Kernel"]
+
+Value = TypeVar("Value")
+
+REMEMBERED_REQUESTS = 1_000
+REMEMBERED_FOR = 24 * 3600 * 1_000_000
+
+
+class Kernel:
+    """Interprets the executions of one Flow definition."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def apply(
+        self, reader: StateReader, flow_id: str, now: int, command: Command, *, claim_slots: int = 0
+    ) -> CommandResult:
+        """Apply one command.
+
+        Args:
+            reader: The stored state.
+            flow_id: The execution.
+            now: Microseconds since the epoch; an earlier time than the last one counts as the last one.
+            command: What happened.
+            claim_slots: How many attempts the calling worker may take in this command.
+
+        Raises:
+            FlowNotFoundError, FlowAlreadyStartedError, FlowClosedError, RequestIdReusedError,
+            AttemptDiscardedError, or what an RPC handler raised. Nothing is changed then.
+        """
+        stored = reader.header()
+        if isinstance(command, (StartFlow, InvokeRpc)) and command.request_id is not None and stored is not None:
+            remembered = self._remembered(reader, command)
+            if remembered is not None:
+                return CommandResult(None, remembered)
+        if isinstance(command, StartFlow):
+            if stored is not None:
+                raise FlowAlreadyStartedError(flow_id)
+            header = FlowHeader(started_at=now, now=now, steps={})
+        else:
+            if stored is None:
+                raise FlowNotFoundError(flow_id)
+            header = decode_header(stored)
+            if header.status != "open":
+                return self._apply_closed(header, flow_id, command)
+        header.now = max(now, header.now)
+        machine = Machine(self.flow, flow_id, reader, header, header.now)
+        self._fire_due(machine)
+        machine.settle()
+        output = self._dispatch(machine, command)
+        machine.settle()
+        if claim_slots > 0 and header.status == "open":
+            attempts.claim_ready(machine, claim_slots)
+        is_changed = isinstance(command, StartFlow) or machine.overlay.is_changed or header.status != "open"
+        request_id = command.request_id if isinstance(command, (StartFlow, InvokeRpc)) else None
+        if not is_changed and request_id is None:
+            return CommandResult(None, output)
+        return CommandResult(self._changes(machine, reader, command, output), output)
+
+    def view(self, reader: StateReader, flow_id: str, now: int, code: Callable[[KernelView], Value]) -> Value:
+        """Run read-only code over the stored state."""
+        header = self._existing(reader, flow_id)
+        return code(KernelView(Overlay(self.flow, reader, 0), flow_id, max(now, header.now)))
+
+    def read_rpc(self, reader: StateReader, flow_id: str, now: int, name: str, input: bytes) -> Any:
+        """Call a read-only RPC; it also answers for an execution that has ended."""
+        rpc = self.flow.rpc(name)
+        if not rpc.read_only:
+            raise UnknownRpcError(f"RPC {name!r} of flow {self.flow.flow_type!r} is not read-only")
+        value = decode(rpc.input_type, input)
+        return self.view(reader, flow_id, now, lambda view: rpc.handler(view, value))
+
+    def load_snapshot(self, reader: StateReader, flow_id: str, now: int, step_type: str, input: bytes) -> Any:
+        """What a claimed attempt's `run` needs, from one consistent read."""
+        step: Any = self.flow.step(step_type)
+        value = decode(step.input_type, input)
+        return self.view(reader, flow_id, now, lambda view: step.load(view, value))
+
+    def _existing(self, reader: StateReader, flow_id: str) -> FlowHeader:
+        stored = reader.header()
+        if stored is None:
+            raise FlowNotFoundError(flow_id)
+        return decode_header(stored)
+
+    def _apply_closed(self, header: FlowHeader, flow_id: str, command: Command) -> CommandResult:
+        if isinstance(command, InvokeRpc):
+            raise FlowClosedError(flow_id, header.status)
+        if isinstance(command, (AttemptStarted, AttemptSucceeded, AttemptFailed, SaveCheckpoint)):
+            raise attempts.AttemptDiscardedError(f"flow {flow_id!r} is {header.status}")
+        return CommandResult(None, False)
+
+    def _dispatch(self, machine: Machine, command: Command) -> Any:
+        match command:
+            case StartFlow():
+                step = self.flow.step(self.flow.start_step)
+                machine.spawn(self.flow.start_step, decode(step.input_type, command.input))
+                return True
+            case InvokeRpc():
+                return self._invoke(machine, self.flow.rpc(command.name), command.input)
+            case AttemptSucceeded():
+                attempts.attempt_succeeded(machine, command.step_execution_id, command.attempt, command.outcome)
+            case AttemptFailed():
+                attempts.attempt_failed(machine, command.step_execution_id, command.attempt, command.failure)
+            case AttemptStarted():
+                attempts.attempt_started(machine, command.step_execution_id, command.attempt)
+            case AttemptsLost():
+                attempts.attempts_lost(machine, command.message)
+            case SaveCheckpoint():
+                attempts.save_checkpoint(machine, command.step_execution_id, command.attempt, command.text)
+            case SkipTimer():
+                return self._skip_timer(machine, command.step_execution_id)
+            case StopFlow():
+                machine.close("stopped")
+                machine.header.failure = command.reason
+                return True
+            case ClaimReady() | FireTimers():
+                pass
+        return None
+
+    def _invoke(self, machine: Machine, rpc: Rpc[Any, Any], input: bytes) -> Any:
+        if rpc.read_only:
+            raise UnknownRpcError(f"RPC {rpc.name!r} of flow {self.flow.flow_type!r} is read-only")
+        machine.overlay.mark()
+        output = rpc.handler(KernelTransaction(machine), decode(rpc.input_type, input))
+        if isinstance(output, RpcResult):
+            machine.apply_decision(output.decision, None)
+            output = output.output
+        machine.overlay.encode_written()
+        return output
+
+    def _fire_due(self, machine: Machine) -> None:
+        now = machine.now
+        for step_id in sorted(machine.header.steps):
+            step = machine.header.steps.get(step_id)
+            if step is None:
+                continue
+            if step.status == "waiting":
+                if any(condition.due and condition.due <= now for condition in step.wait):
+                    machine.wake(step_id)
+            elif step.due and step.due <= now:
+                if step.status == "backoff":
+                    self._resume(machine, step_id)
+                elif step.status == "ready":
+                    attempts.fail_unstarted(machine, step)
+
+    def _resume(self, machine: Machine, step_id: int) -> None:
+        step = machine.header.steps[step_id]
+        match step.phase:
+            case "wait_for":
+                machine.evaluate_wait(step)
+            case "commit":
+                attempts.commit_stored_outcome(machine, step)
+            case _:
+                machine.make_ready(step)
+
+    def _skip_timer(self, machine: Machine, step_id: int) -> bool:
+        step = machine.header.steps.get(step_id)
+        if step is None:
+            return False
+        if step.status == "backoff":
+            self._resume(machine, step_id)
+            return True
+        if step.status == "waiting" and any(condition.due for condition in step.wait):
+            skipped = tuple(
+                replace(condition, due=machine.now) if condition.due else condition for condition in step.wait
+            )
+            machine.put(replace(step, wait=skipped))
+            machine.wake(step_id)
+            return True
+        return False
+
+    def _remembered(self, reader: StateReader, command: StartFlow | InvokeRpc) -> Any:
+        assert command.request_id is not None
+        seen = reader.stored_request(command.request_id)
+        if seen is None:
+            return None
+        operation, digest = _fingerprint(command)
+        if seen.operation != operation or seen.input_digest != digest:
+            raise RequestIdReusedError(command.request_id)
+        if isinstance(command, StartFlow):
+            return True
+        return decode(self.flow.rpc(command.name).output_type, seen.output)
+
+    def _changes(self, machine: Machine, reader: StateReader, command: Command, output: Any) -> Changes:
+        header = machine.header
+        overlay = machine.overlay
+        changes = Changes(
+            cancelled=machine.cancelled,
+            claimed=[claim for claim in machine.claimed if claim.step_execution_id in header.steps],
+            history=machine.history,
+        )
+        header.next_message = overlay.next_message
+        header.next_history += len(machine.history)
+        self._remember(changes, machine, reader, command, output)
+        changes.attributes = {
+            slot: None if pending is None else pending.data for slot, pending in overlay.written.items()
+        }
+        changes.published = [
+            (channel, key, message_id, data)
+            for message_id, (channel, key, data) in overlay.published.items()
+            if message_id not in overlay.deleted
+        ]
+        changes.consumed = [
+            (channel, key, message_id)
+            for message_id, (channel, key) in overlay.deleted.items()
+            if message_id not in overlay.published
+        ]
+        for stream, event in overlay.events:
+            changes.events.setdefault(stream, []).append(event)
+        self._store_bodies(changes, machine)
+        self._schedule(changes, header)
+        changes.status = header.status
+        changes.header = encode_header(header)
+        return changes
+
+    def _remember(self, changes: Changes, machine: Machine, reader: StateReader, command: Command, output: Any) -> None:
+        if not isinstance(command, (StartFlow, InvokeRpc)) or command.request_id is None:
+            return
+        header = machine.header
+        operation, digest = _fingerprint(command)
+        number = header.next_request
+        header.next_request += 1
+        changes.requests.append(
+            StoredRequest(command.request_id, number, operation, digest, Raw(encode(output)), header.now)
+        )
+        for oldest in reader.oldest_requests(2):
+            if oldest.number <= number - REMEMBERED_REQUESTS and oldest.recorded_at < header.now - REMEMBERED_FOR:
+                changes.forgotten_requests.append(oldest.request_id)
+
+    def _store_bodies(self, changes: Changes, machine: Machine) -> None:
+        for step_id in machine.stale_bodies:
+            changes.step_bodies[step_id] = None
+        for step_id, body in machine.bodies.items():
+            step = machine.header.steps[step_id]
+            data = encode(body)
+            if step.has_body or data != _EMPTY_BODY:
+                changes.step_bodies[step_id] = data
+                machine.header.steps[step_id] = replace(step, has_body=True)
+
+    def _schedule(self, changes: Changes, header: FlowHeader) -> None:
+        next_due: int | None = None
+        for step in header.steps.values():
+            dues = [condition.due for condition in step.wait if condition.due] if step.status == "waiting" else []
+            if step.status in ("backoff", "ready") and step.due:
+                dues.append(step.due)
+            for due in dues:
+                next_due = due if next_due is None else min(next_due, due)
+            if step.status == "ready" and not isinstance(self.flow.step(step.type), InlineStep):
+                changes.has_ready = True
+        changes.next_due = next_due
+
+
+_EMPTY_BODY = b"[" + encoded_null + b"]"
+
+
+def _fingerprint(command: StartFlow | InvokeRpc) -> tuple[str, str]:
+    operation = "start" if isinstance(command, StartFlow) else f"rpc:{command.name}"
+    return operation, hashlib.blake2b(command.input, digest_size=16).hexdigest()

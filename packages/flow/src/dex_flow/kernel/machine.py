@@ -1,0 +1,397 @@
+"""One command's view of a Flow execution: Step executions, waits and decisions, settled to quiescence.
+
+Every piece of pure code runs under an undo mark: an exception undoes that piece alone and puts its Step in backoff.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from dex_flow.codec import decode, encode, encoded_null
+from dex_flow.decisions import Decision
+from dex_flow.errors import UndeclaredNameError
+from dex_flow.flow import Flow
+from dex_flow.kernel.changes import ClaimedAttempt, HistoryRow
+from dex_flow.kernel.overlay import Overlay
+from dex_flow.kernel.reader import StateReader
+from dex_flow.kernel.state import FlowHeader, OpenStep, StepBody, StoredCondition, microseconds
+from dex_flow.kernel.transaction import KernelTransaction, KernelView
+from dex_flow.options import StepOptions
+from dex_flow.steps import AttemptProgress, InlineStep, RecoveryError
+from dex_flow.waits import Timer, Wait, WaitResult
+
+__all__ = ["Machine", "error_text"]
+
+MAX_INLINE_EXECUTIONS = 1_000
+_FIRST_PURE_BACKOFF = 100_000
+_PURE_BACKOFF_CAP = 5_000_000
+_NO_INPUT = StepBody(Raw(encoded_null))
+_NO_WAIT = WaitResult(-1, ())
+
+
+def error_text(error: BaseException) -> str:
+    """Type and text of an exception as history and descriptions show it."""
+    return f"{type(error).__name__}: {error}"
+
+
+class Machine:
+    """The open Steps of one execution while a command is applied."""
+
+    __slots__ = (
+        "_channel_waiters",
+        "_inline_executions",
+        "_reader",
+        "_work",
+        "bodies",
+        "cancelled",
+        "claimed",
+        "flow",
+        "flow_id",
+        "header",
+        "history",
+        "now",
+        "overlay",
+        "stale_bodies",
+    )
+
+    def __init__(self, flow: Flow, flow_id: str, reader: StateReader, header: FlowHeader, now: int) -> None:
+        self.flow = flow
+        self.flow_id = flow_id
+        self.header = header
+        self.now = now
+        self.overlay = Overlay(flow, reader, header.next_message)
+        self.history: list[HistoryRow] = []
+        self.cancelled: list[tuple[int, int]] = []
+        self.claimed: list[ClaimedAttempt] = []
+        self.bodies: dict[int, StepBody] = {}
+        self.stale_bodies: dict[int, bool] = {}
+        self._reader = reader
+        self._work: list[int] = []
+        self._inline_executions = 0
+        self._channel_waiters: dict[tuple[str, str], set[int]] | None = None
+
+    # Step executions
+
+    def put(self, step: OpenStep) -> OpenStep:
+        """Replace one open Step in the header."""
+        self.overlay.record(self.header.steps, step.id, step)
+        return step
+
+    def drop(self, step: OpenStep) -> None:
+        """Remove one Step from the header, with its body row."""
+        self.overlay.remove(self.header.steps, step.id)
+        if step.has_body:
+            self.overlay.record(self.stale_bodies, step.id, True)
+        if step.id in self.bodies:
+            self.overlay.remove(self.bodies, step.id)
+
+    def body(self, step: OpenStep) -> StepBody:
+        """What the Step carries."""
+        own = self.bodies.get(step.id)
+        if own is not None:
+            return own
+        data = self._reader.step_body(step.id) if step.has_body else None
+        stored: StepBody = _NO_INPUT if data is None else decode(StepBody, data)
+        return stored
+
+    def put_body(self, step_id: int, body: StepBody) -> None:
+        """Replace what the Step carries."""
+        self.overlay.record(self.bodies, step_id, body)
+
+    def options(self, step: OpenStep) -> StepOptions:
+        """The Step type's options, or those its movement gave."""
+        return step.options if step.options is not None else self.flow.step(step.type).options
+
+    def input(self, step: OpenStep) -> Any:
+        """The decoded input."""
+        return decode(self.flow.step(step.type).input_type, self.body(step).input)
+
+    def log(
+        self, step: OpenStep, method: str, outcome: str, started_at: int | None = None, detail: str | None = None
+    ) -> None:
+        """Add one history row."""
+        number = self.header.next_history + len(self.history)
+        begun = self.now if started_at is None else started_at
+        self.history.append(
+            HistoryRow(number, step.id, step.type, method, step.attempt, outcome, begun, self.now, detail)
+        )
+
+    def spawn(
+        self,
+        step_type: str,
+        input: Any,
+        options: StepOptions | None = None,
+        recovery: RecoveryError | None = None,
+    ) -> int:
+        """Begin one Step execution: evaluate its wait, and let `settle` wake or run it."""
+        definition = self.flow.step(step_type)
+        data = encode(input)
+        value = input if input is None else decode(definition.input_type, data)
+        step_id = self.header.next_step
+        self.header.next_step += 1
+        if data != encoded_null or recovery is not None:
+            self.put_body(step_id, StepBody(Raw(data), (), recovery))
+        self._register(OpenStep(step_id, step_type, "ready", options=options), value)
+        return step_id
+
+    def evaluate_wait(self, step: OpenStep) -> None:
+        """Evaluate `wait_for` again after it raised."""
+        self._register(step, self.input(step))
+
+    def _register(self, step: OpenStep, input: Any) -> None:
+        definition = self.flow.step(step.type)
+        try:
+            wait = definition.wait_for(KernelView(self.overlay, self.flow_id, self.now), input)
+            conditions = self._stored_conditions(wait)
+        except Exception as error:
+            self.back_off(step, "wait_for", error)
+            return
+        if conditions:
+            self.put(
+                replace(step, status="waiting", wait=conditions, waits_for_all=wait.mode == "all_of", phase="", due=0)
+            )
+            self._watch(step.id, conditions)
+        else:
+            self.make_ready(step)
+        heapq.heappush(self._work, step.id)
+
+    def _stored_conditions(self, wait: Wait) -> tuple[StoredCondition, ...]:
+        stored = []
+        for condition in wait.conditions:
+            if isinstance(condition, Timer):
+                stored.append(StoredCondition("", "", 0, max(microseconds(condition.due), 1)))
+            else:
+                self.overlay.declaration(condition.channel)
+                stored.append(StoredCondition(condition.channel, condition.key, condition.count, 0))
+        return tuple(stored)
+
+    def make_ready(self, step: OpenStep) -> OpenStep:
+        """The Step waits for nothing more; an InlineStep runs in `settle`, an ActivityStep when it is claimed."""
+        start_timeout = self.options(step).start_timeout
+        due = 0
+        if start_timeout is not None and step.first_started_at == 0:
+            due = self.now + int(start_timeout.total_seconds() * 1_000_000)
+        heapq.heappush(self._work, step.id)
+        return self.put(replace(step, status="ready", phase="", due=due))
+
+    def back_off(self, step: OpenStep, phase: Any, error: Exception) -> None:
+        """Pure code of the Step raised: try that piece again soon, and say so once per kind of error."""
+        text = error_text(error)
+        failures = step.failures + 1
+        delay = min(_FIRST_PURE_BACKOFF << min(failures - 1, 10), _PURE_BACKOFF_CAP)
+        if step.error != text:
+            method = {"wait_for": "wait_for", "begin": "before_run", "commit": "commit"}.get(phase, "execute")
+            self.log(step, method, "failed", detail=text)
+        self.put(replace(step, status="backoff", phase=phase, due=self.now + delay, failures=failures, error=text))
+
+    def cancel_steps(self, types: tuple[str, ...], ids: tuple[int, ...], except_id: int) -> int:
+        """Cancel open executions by type or ID; their later outcomes are discarded."""
+        for name in types:
+            self.flow.step(name)
+        chosen = [
+            step
+            for step_id, step in sorted(self.header.steps.items())
+            if step_id != except_id and (step.type in types or step_id in ids)
+        ]
+        for step in chosen:
+            if step.status in ("running", "claimed"):
+                attempt = step.attempt if step.status == "running" else step.attempt + 1
+                self.cancelled.append((step.id, attempt))
+            if step.status == "running":
+                self.log(step, "run", "cancelled", step.started_at)
+            self.drop(step)
+        return len(chosen)
+
+    # Pure code
+
+    def run_pure(self, step: OpenStep, code: Callable[[KernelTransaction], None]) -> Exception | None:
+        """Run one piece of a Step's pure code; an exception undoes its writes and is returned."""
+        mark = self._mark()
+        work = list(self._work)
+        try:
+            body = self.body(step)
+            transaction = KernelTransaction(self, step.id, step.attempt, self._wait_result(step, body), body.recovery)
+            code(transaction)
+            self.overlay.encode_written()
+        except Exception as error:
+            self._roll_back(mark)
+            self._work[:] = work
+            return error
+        return None
+
+    def _mark(self) -> tuple[tuple[int, int, int], int, int, int]:
+        return self.overlay.mark(), len(self.history), len(self.cancelled), len(self.claimed)
+
+    def _roll_back(self, mark: tuple[tuple[int, int, int], int, int, int]) -> None:
+        self.overlay.roll_back(mark[0])
+        del self.history[mark[1] :]
+        del self.cancelled[mark[2] :]
+        del self.claimed[mark[3] :]
+        self._channel_waiters = None
+
+    def _wait_result(self, step: OpenStep, body: StepBody) -> WaitResult:
+        if not body.consumed:
+            return _NO_WAIT if step.satisfied < 0 else WaitResult(step.satisfied, ((),) * len(step.wait))
+        messages = tuple(
+            tuple(decode(self.overlay.declaration(condition.channel).value_type, data) for data in group)
+            for condition, group in zip(step.wait, body.consumed, strict=True)
+        )
+        return WaitResult(step.satisfied, messages)
+
+    def apply_decision(self, decision: Decision | Any, own: OpenStep | None) -> None:
+        """End `own` and do what the decision says."""
+        if not isinstance(decision, Decision):
+            where = own.type if own is not None else "an RPC"
+            raise TypeError(f"{where} must return a Decision, not {decision!r}")
+        if own is not None:
+            allowed = self.flow.step(own.type).next_steps
+            if allowed is not None:
+                for movement in decision.movements:
+                    if movement.step_type not in allowed:
+                        raise UndeclaredNameError(
+                            f"step {own.type!r} moved to {movement.step_type!r}, which its next_steps do not name"
+                        )
+            self.drop(own)
+        if decision.cancelled_step_types or decision.cancelled_step_ids:
+            self.cancel_steps(decision.cancelled_step_types, decision.cancelled_step_ids, 0)
+        for movement in decision.movements:
+            self.spawn(movement.step_type, movement.input, movement.options)
+        if decision.kind == "complete":
+            result = Raw(encode(decision.result))
+            self.close("completed")
+            self.header.result = result
+        elif decision.kind == "fail":
+            self.close("failed")
+            self.header.failure = decision.reason
+
+    def close(self, status: Any) -> None:
+        """Cancel every Step and end the execution."""
+        self.cancel_steps((), tuple(self.header.steps), 0)
+        self.header.status = status
+
+    # Settling
+
+    def wake(self, step_id: int) -> None:
+        """Look at the Step in the next `settle`."""
+        heapq.heappush(self._work, step_id)
+
+    def settle(self) -> None:
+        """Wake satisfied waits and run InlineSteps, lowest Step ID first, until nothing moves."""
+        steps = self.header.steps
+        touched = self.overlay.touched
+        while self.header.status == "open":
+            if touched:
+                self._wake_touched()
+            if not self._work:
+                return
+            step = steps.get(heapq.heappop(self._work))
+            if step is None:
+                continue
+            if step.status == "waiting":
+                woken = self._try_wake(step)
+                if woken is None:
+                    continue
+                step = woken
+            if step.status == "ready" and isinstance(self.flow.step(step.type), InlineStep):
+                self._execute_inline(step)
+
+    def _watch(self, step_id: int, conditions: tuple[StoredCondition, ...]) -> None:
+        if self._channel_waiters is not None:
+            for condition in conditions:
+                if condition.channel:
+                    self._channel_waiters.setdefault((condition.channel, condition.key), set()).add(step_id)
+
+    def _wake_touched(self) -> None:
+        waiters = self._channel_waiters
+        if waiters is None:
+            waiters = self._channel_waiters = {}
+            for step in self.header.steps.values():
+                if step.status == "waiting":
+                    self._watch(step.id, step.wait)
+        for slot in self.overlay.touched:
+            for step_id in waiters.get(slot, ()):
+                heapq.heappush(self._work, step_id)
+        self.overlay.touched.clear()
+
+    def _try_wake(self, step: OpenStep) -> OpenStep | None:
+        satisfied = [index for index, condition in enumerate(step.wait) if self._holds(condition)]
+        if step.waits_for_all:
+            if len(satisfied) < len(step.wait):
+                return None
+            chosen = satisfied
+        else:
+            if not satisfied:
+                return None
+            chosen = satisfied[:1]
+        groups: list[tuple[Raw, ...]] = [()] * len(step.wait)
+        for index in chosen:
+            condition = step.wait[index]
+            if not condition.channel or condition.count == 0:
+                continue
+            pending = self.overlay.pending(condition.channel, condition.key, condition.count)
+            if len(pending) < condition.count:
+                return None
+            for message_id, _ in pending:
+                self.overlay.consume(condition.channel, condition.key, message_id)
+            groups[index] = tuple(Raw(data) for _, data in pending)
+        if any(groups):
+            self.put_body(step.id, replace(self.body(step), consumed=tuple(groups)))
+        return self.make_ready(replace(step, satisfied=-1 if step.waits_for_all else chosen[0]))
+
+    def _holds(self, condition: StoredCondition) -> bool:
+        if not condition.channel:
+            return condition.due <= self.now
+        return self.overlay.has_messages(condition.channel, condition.key, condition.count)
+
+    def _execute_inline(self, step: OpenStep) -> None:
+        definition = self.flow.step(step.type)
+        assert isinstance(definition, InlineStep)
+        self._inline_executions += 1
+        if self._inline_executions > MAX_INLINE_EXECUTIONS:
+            self.put(replace(step, status="backoff", phase="execute", due=self.now))
+            return
+        step = replace(step, attempt=step.attempt + 1)
+
+        def execute(tx: KernelTransaction) -> None:
+            decision = definition.execute(tx, self.input(step))
+            self.apply_decision(decision, step)
+
+        error = self.run_pure(step, execute)
+        if error is None:
+            self.log(step, "execute", "succeeded")
+            return
+        limit = self.options(step).retry.attempts
+        if limit is not None and step.attempt >= limit:
+            self.log(step, "execute", "failed", detail=error_text(error))
+            self.fail_step(step, type(error).__name__, str(error))
+        else:
+            self.back_off(step, "execute", error)
+
+    def fail_step(self, step: OpenStep, error_type: str, message: str) -> None:
+        """No attempt is left: hand the input to the failure route, or fail the Flow."""
+        body = self.body(step)
+        route = self.options(step).failure_route
+        self.drop(step)
+        if route is None:
+            self.close("failed")
+            self.header.failure = f"step {step.type} failed: {error_type}: {message}"
+            return
+        is_inline = isinstance(self.flow.step(step.type), InlineStep)
+        recovery = RecoveryError(
+            error_type=error_type,
+            message=message,
+            attempt_progress=_progress(step.first_started_at > 0 or is_inline),
+            attempts=step.attempt,
+            step_type=step.type,
+            step_execution_id=step.id,
+        )
+        self.spawn(route, decode(self.flow.step(step.type).input_type, body.input), None, recovery)
+
+
+def _progress(has_started: bool) -> AttemptProgress:
+    return AttemptProgress.NOT_COMPLETED if has_started else AttemptProgress.NOT_STARTED

@@ -1,0 +1,210 @@
+"""Uncommitted state over stored state, with an undo journal.
+
+Values are shared, never copied: pure code treats them as immutable. Values are encoded when the piece of code that set
+them ends, so that a value that cannot be stored fails that piece alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dex_flow.codec import decode, encode
+from dex_flow.declarations import Declaration, Stream
+from dex_flow.errors import UndeclaredNameError
+from dex_flow.flow import Flow
+from dex_flow.kernel.reader import StateReader
+
+__all__ = ["Overlay"]
+
+_MISSING: Any = object()
+Key = tuple[str, str]
+
+
+class _Pending:
+    """A written attribute value and, once its code ended well, its encoding."""
+
+    __slots__ = ("data", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.data: bytes | None = None
+
+
+class Overlay:
+    """Attributes, channels and events of one command."""
+
+    __slots__ = (
+        "_cache",
+        "_dirty",
+        "_flow",
+        "_journal",
+        "_reader",
+        "deleted",
+        "events",
+        "next_message",
+        "published",
+        "touched",
+        "written",
+    )
+
+    def __init__(self, flow: Flow, reader: StateReader, next_message: int) -> None:
+        self._flow = flow
+        self._reader = reader
+        self._cache: dict[Key, Any] = {}
+        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._dirty: list[Key] = []
+        self.written: dict[Key, _Pending | None] = {}
+        self.published: dict[int, tuple[str, str, bytes]] = {}
+        self.deleted: dict[int, Key] = {}
+        self.events: list[tuple[str, bytes]] = []
+        self.touched: list[Key] = []
+        self.next_message = next_message
+
+    def declaration(self, name: str) -> Declaration[Any]:
+        """The declared durable name; `UndeclaredNameError` otherwise."""
+        try:
+            return self._flow.declarations[name]
+        except KeyError:
+            raise UndeclaredNameError(f"flow {self._flow.flow_type!r} declares no {name!r}") from None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was written, counting what belongs to Steps."""
+        return bool(self._journal or self.events)
+
+    # Undo
+
+    def mark(self) -> tuple[int, int, int]:
+        """A point to roll back to; also begins a new piece of code."""
+        self._dirty.clear()
+        return len(self._journal), len(self.events), len(self.touched)
+
+    def roll_back(self, mark: tuple[int, int, int]) -> None:
+        """Undo every write since the mark."""
+        journal = self._journal
+        while len(journal) > mark[0]:
+            target, key, old = journal.pop()
+            if old is _MISSING:
+                del target[key]
+            else:
+                target[key] = old
+        del self.events[mark[1] :]
+        del self.touched[mark[2] :]
+        self._dirty.clear()
+
+    def encode_written(self) -> None:
+        """Encode what was set since the mark; raises when a value cannot be stored."""
+        for key in self._dirty:
+            pending = self.written[key]
+            if pending is not None and pending.data is None:
+                pending.data = encode(pending.value)
+        self._dirty.clear()
+
+    def record(self, target: dict[Any, Any], key: Any, value: Any) -> None:
+        """Write `target[key]` so that it can be undone."""
+        self._journal.append((target, key, target.get(key, _MISSING)))
+        target[key] = value
+
+    def remove(self, target: dict[Any, Any], key: Any) -> None:
+        """Delete `target[key]` so that it can be undone."""
+        self._journal.append((target, key, target.pop(key)))
+
+    # Attributes
+
+    def get(self, name: str, key: str) -> Any:
+        slot = (name, key)
+        if slot in self.written:
+            pending = self.written[slot]
+            return None if pending is None else pending.value
+        if slot in self._cache:
+            return self._cache[slot]
+        declaration = self.declaration(name)
+        data = self._reader.attribute(name, key)
+        value = self._cache[slot] = None if data is None else decode(declaration.value_type, data)
+        return value
+
+    def set(self, name: str, key: str, value: Any) -> None:
+        self.declaration(name)
+        slot = (name, key)
+        self.record(self.written, slot, _Pending(value))
+        self._dirty.append(slot)
+
+    def delete(self, name: str, key: str) -> None:
+        self.declaration(name)
+        self.record(self.written, (name, key), None)
+
+    def read_range(
+        self, name: str, at_least: str, below: str | None, limit: int | None, newest_first: bool
+    ) -> list[tuple[str, Any]]:
+        value_type = self.declaration(name).value_type
+        own = {
+            key: pending
+            for (own_name, key), pending in self.written.items()
+            if own_name == name and key >= at_least and (below is None or key < below)
+        }
+        wanted = None if limit is None else limit + len(own)
+        rows: dict[str, Any] = {}
+        for key, data in self._reader.attribute_range(name, at_least, below, wanted, newest_first):
+            if key in own:
+                continue
+            slot = (name, key)
+            if slot not in self._cache:
+                self._cache[slot] = decode(value_type, data)
+            rows[key] = self._cache[slot]
+        rows.update((key, pending.value) for key, pending in own.items() if pending is not None)
+        keys = sorted(rows, reverse=newest_first)
+        return [(key, rows[key]) for key in (keys if limit is None else keys[:limit])]
+
+    # Channels
+
+    def publish(self, name: str, key: str, value: Any) -> int:
+        self.declaration(name)
+        message_id = self.next_message
+        self.next_message += 1
+        self.record(self.published, message_id, (name, key, encode(value)))
+        self.touched.append((name, key))
+        return message_id
+
+    def pending(self, name: str, key: str, limit: int | None) -> list[tuple[int, bytes]]:
+        """Waiting messages as encoded bytes, oldest first."""
+        self.declaration(name)
+        deleted = self.deleted
+        wanted = None if limit is None else limit + len(deleted)
+        found = [row for row in self._reader.messages(name, key, wanted) if row[0] not in deleted]
+        if limit is None or len(found) < limit:
+            found += [
+                (message_id, data)
+                for message_id, (own_name, own_key, data) in self.published.items()
+                if own_name == name and own_key == key and message_id not in deleted
+            ]
+        return found if limit is None else found[:limit]
+
+    def has_messages(self, name: str, key: str, count: int) -> bool:
+        return count <= 0 or self.count(name, key) >= count
+
+    def count(self, name: str, key: str) -> int:
+        self.declaration(name)
+        slot = (name, key)
+        own = sum(1 for own_name, own_key, _ in self.published.values() if own_name == name and own_key == key)
+        gone = sum(1 for deleted_slot in self.deleted.values() if deleted_slot == slot)
+        return self._reader.message_count(name, key) + own - gone
+
+    def consume(self, name: str, key: str, message_id: int) -> None:
+        self.record(self.deleted, message_id, (name, key))
+
+    def delete_message(self, name: str, key: str, message_id: int) -> bool:
+        self.declaration(name)
+        if message_id in self.deleted:
+            return False
+        own = self.published.get(message_id)
+        if own is not None:
+            if own[:2] != (name, key):
+                return False
+        elif self._reader.message(name, key, message_id) is None:
+            return False
+        self.consume(name, key, message_id)
+        return True
+
+    def emit(self, stream: Stream[Any], event: Any) -> None:
+        self.declaration(stream.name)
+        self.events.append((stream.name, encode(event)))
