@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from msgspec import Raw
@@ -10,11 +12,12 @@ from msgspec.structs import replace
 from dex_flow.codec import decode, encode
 from dex_flow.decisions import Decision
 from dex_flow.errors import DexFlowError
+from dex_flow.exception_text import describe_exception, storable_text
 from dex_flow.kernel.changes import ClaimedAttempt
 from dex_flow.kernel.machine import Machine, error_text
 from dex_flow.kernel.state import OpenStep, timestamp
 from dex_flow.kernel.transaction import KernelTransaction
-from dex_flow.options import StepOptions
+from dex_flow.options import Retry
 from dex_flow.steps import ActivityStep, AttemptFailure, Proceed
 
 __all__ = [
@@ -30,12 +33,12 @@ __all__ = [
 ]
 
 
+_MICROSECOND = timedelta(microseconds=1)
+_LONGEST_RETRY_AFTER_SECONDS = 365 * 24 * 3600
+
+
 class AttemptDiscardedError(DexFlowError):
     """A command named an attempt that no longer runs: cancelled, lost, or replaced by a later one."""
-
-
-def _is_single_attempt(options: StepOptions) -> bool:
-    return options.retry.attempts == 1
 
 
 def claim_ready(machine: Machine, slots: int) -> None:
@@ -46,14 +49,24 @@ def claim_ready(machine: Machine, slots: int) -> None:
     """
     while slots > len(machine.claimed):
         step = next((s for _, s in sorted(machine.header.steps.items()) if _is_claimable(machine, s)), None)
-        if step is None:
+        if step is None or not machine.may_execute():
             return
-        if _is_single_attempt(machine.options(step)):
+        retry = machine.options(step).retry
+        if step.first_started_at and _is_past_window(retry, step, machine.now):
+            error_type, _, message = (step.error or "WorkerLost: ").partition(": ")
+            machine.fail_step(step, error_type, message)
+            machine.settle()
+        elif retry.attempts == 1:
             machine.put(replace(step, status="claimed", due=0))
             _add_claim(machine, step, step.attempt + 1, is_started=False)
         else:
             _begin(machine, step)
             machine.settle()
+
+
+def _is_past_window(retry: Retry, step: OpenStep, begins_at: int) -> bool:
+    """Whether an attempt that begins then would begin too late."""
+    return retry.window is not None and begins_at - step.first_started_at > retry.window / _MICROSECOND
 
 
 def _is_claimable(machine: Machine, step: OpenStep) -> bool:
@@ -127,7 +140,21 @@ def _running(machine: Machine, step_id: int, attempt: int) -> OpenStep:
 def attempt_succeeded(machine: Machine, step_id: int, attempt: int, outcome: Any) -> None:
     """Commit the outcome; when `commit` raises, the outcome is stored and only `commit` is tried again."""
     step = _running(machine, step_id, attempt)
-    _commit(machine, step, outcome)
+    error = _commit(machine, step, lambda: outcome)
+    if error is None:
+        return
+    definition = machine.flow.step(step.type)
+    assert isinstance(definition, ActivityStep)
+    try:
+        data = encode(outcome)
+        decode(definition.outcome_type, data)
+    except Exception as unstorable:
+        error_type, message = describe_exception(unstorable)
+        text = f"the outcome of {step.type} cannot be stored: {message}"
+        _end_attempt(machine, step, AttemptFailure(error_type=error_type, message=text, is_retryable=False), "failed")
+        return
+    machine.put_body(step.id, replace(machine.body(step), outcome=Raw(data)))
+    machine.back_off(step, "commit", error)
 
 
 def commit_stored_outcome(machine: Machine, step: OpenStep) -> None:
@@ -136,23 +163,23 @@ def commit_stored_outcome(machine: Machine, step: OpenStep) -> None:
     assert isinstance(definition, ActivityStep)
     stored = machine.body(step).outcome
     assert stored is not None
-    _commit(machine, step, decode(definition.outcome_type, stored))
+    error = _commit(machine, step, lambda: decode(definition.outcome_type, stored))
+    if error is not None:
+        machine.back_off(step, "commit", error)
 
 
-def _commit(machine: Machine, step: OpenStep, outcome: Any) -> None:
+def _commit(machine: Machine, step: OpenStep, read_outcome: Callable[[], Any]) -> Exception | None:
     definition = machine.flow.step(step.type)
     assert isinstance(definition, ActivityStep)
 
     def commit(tx: KernelTransaction) -> None:
-        decision = definition.commit(tx, machine.input(step), outcome)
+        decision = definition.commit(tx, machine.input(step), read_outcome())
         machine.apply_decision(decision, step)
 
     error = machine.run_pure(step, commit)
     if error is None:
         machine.log(step, "run", "succeeded", step.started_at)
-        return
-    machine.put_body(step.id, replace(machine.body(step), outcome=Raw(encode(outcome))))
-    machine.back_off(step, "commit", error)
+    return error
 
 
 def attempt_failed(machine: Machine, step_id: int, attempt: int, failure: AttemptFailure) -> None:
@@ -162,7 +189,11 @@ def attempt_failed(machine: Machine, step_id: int, attempt: int, failure: Attemp
 
 def attempts_lost(machine: Machine, message: str) -> None:
     """The worker is gone: claimed Steps never started, repeatable ones get their next attempt at once."""
-    for step in [step for _, step in sorted(machine.header.steps.items())]:
+    for step_id in sorted(machine.header.steps):
+        step = machine.header.steps.get(step_id)
+        if step is None:
+            # An earlier loss of this command ended it.
+            continue
         if step.status == "claimed":
             machine.make_ready(step)
         elif step.status == "running":
@@ -174,14 +205,12 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
     definition = machine.flow.step(step.type)
     assert isinstance(definition, ActivityStep)
     retry = machine.options(step).retry
+    failure = replace(failure, error_type=storable_text(failure.error_type), message=storable_text(failure.message))
     delay = 0 if outcome == "lost" else _delay(step, retry, failure)
     may_retry = (
         failure.is_retryable
         and (retry.attempts is None or step.attempt < retry.attempts)
-        and (
-            retry.window is None
-            or machine.now + delay - step.first_started_at <= retry.window.total_seconds() * 1_000_000
-        )
+        and not _is_past_window(retry, step, machine.now + delay)
     )
     text = f"{failure.error_type}: {failure.message}"
     machine.log(step, "run", outcome, step.started_at, text)
@@ -201,11 +230,12 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
         machine.make_ready(waiting)
 
 
-def _delay(step: OpenStep, retry: Any, failure: AttemptFailure) -> int:
+def _delay(step: OpenStep, retry: Retry, failure: AttemptFailure) -> int:
     backoff = retry.backoff.total_seconds() * 2 ** min(step.attempt - 1, 30)
     seconds = min(backoff, retry.backoff_cap.total_seconds())
     if failure.retry_after_seconds is not None:
-        seconds = max(seconds, failure.retry_after_seconds)
+        # Whoever names the delay may name one beyond the calendar.
+        seconds = max(seconds, min(failure.retry_after_seconds, _LONGEST_RETRY_AFTER_SECONDS))
     return int(seconds * 1_000_000)
 
 

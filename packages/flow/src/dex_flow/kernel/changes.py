@@ -50,6 +50,7 @@ class Changes:
         status: The execution's status after the command.
         next_due: When `FireTimers` is due next, microseconds since the epoch.
         has_ready: Whether a Step waits for a worker.
+        active_steps: How many Steps a worker has claimed or runs.
         attributes: Values by (name, key); None deletes.
         published: (channel, key, message ID, value) of new messages.
         consumed: (channel, key, message ID) of stored messages that are gone.
@@ -66,6 +67,7 @@ class Changes:
     status: str = "open"
     next_due: int | None = None
     has_ready: bool = False
+    active_steps: int = 0
     attributes: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
     published: list[tuple[str, str, int, bytes]] = field(default_factory=list)
     consumed: list[tuple[str, str, int]] = field(default_factory=list)

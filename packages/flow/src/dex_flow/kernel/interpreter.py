@@ -37,7 +37,7 @@ from dex_flow.kernel.commands import (
 from dex_flow.kernel.machine import Machine
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader, StoredRequest
-from dex_flow.kernel.state import FlowHeader, decode_header, encode_header
+from dex_flow.kernel.state import FlowHeader, StepBody, decode_header, encode_header
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.rpcs import Rpc, RpcResult
 from dex_flow.steps import InlineStep
@@ -66,7 +66,8 @@ class Kernel:
             flow_id: The execution.
             now: Microseconds since the epoch; an earlier time than the last one counts as the last one.
             command: What happened.
-            claim_slots: How many attempts the calling worker may take in this command.
+            claim_slots: How many attempts the calling worker may take in this command, counting the one that
+                `AttemptStarted` starts.
 
         Raises:
             FlowNotFoundError, FlowAlreadyStartedError, FlowClosedError, RequestIdReusedError,
@@ -76,7 +77,7 @@ class Kernel:
         if isinstance(command, (StartFlow, InvokeRpc)) and command.request_id is not None and stored is not None:
             remembered = self._remembered(reader, command)
             if remembered is not None:
-                return CommandResult(None, remembered)
+                return remembered
         if isinstance(command, StartFlow):
             if stored is not None:
                 raise FlowAlreadyStartedError(flow_id)
@@ -86,16 +87,19 @@ class Kernel:
                 raise FlowNotFoundError(flow_id)
             header = decode_header(stored)
             if header.status != "open":
-                return self._apply_closed(header, flow_id, command)
+                return CommandResult(None, self._answer_closed(header, flow_id, command))
         header.now = max(now, header.now)
         machine = Machine(self.flow, flow_id, reader, header, header.now)
         self._fire_due(machine)
         machine.settle()
-        output = self._dispatch(machine, command)
-        machine.settle()
-        if claim_slots > 0 and header.status == "open":
+        if machine.is_open:
+            output = self._dispatch(machine, command)
+            machine.settle()
+        else:
+            output = self._answer_closed(header, flow_id, command)
+        if claim_slots > 0 and machine.is_open:
             attempts.claim_ready(machine, claim_slots)
-        is_changed = isinstance(command, StartFlow) or machine.overlay.is_changed or header.status != "open"
+        is_changed = isinstance(command, StartFlow) or machine.overlay.is_changed or not machine.is_open
         request_id = command.request_id if isinstance(command, (StartFlow, InvokeRpc)) else None
         if not is_changed and request_id is None:
             return CommandResult(None, output)
@@ -112,7 +116,10 @@ class Kernel:
         if not rpc.read_only:
             raise UnknownRpcError(f"RPC {name!r} of flow {self.flow.flow_type!r} is not read-only")
         value = decode(rpc.input_type, input)
-        return self.view(reader, flow_id, now, lambda view: rpc.handler(view, value))
+        output = self.view(reader, flow_id, now, lambda view: rpc.handler(view, value))
+        if isinstance(output, RpcResult):
+            raise TypeError(f"RPC {name!r} of flow {self.flow.flow_type!r} is read-only and may not return a Decision")
+        return output
 
     def load_snapshot(self, reader: StateReader, flow_id: str, now: int, step_type: str, input: bytes) -> Any:
         """What a claimed attempt's `run` needs, from one consistent read."""
@@ -126,12 +133,12 @@ class Kernel:
             raise FlowNotFoundError(flow_id)
         return decode_header(stored)
 
-    def _apply_closed(self, header: FlowHeader, flow_id: str, command: Command) -> CommandResult:
+    def _answer_closed(self, header: FlowHeader, flow_id: str, command: Command) -> Any:
         if isinstance(command, InvokeRpc):
             raise FlowClosedError(flow_id, header.status)
         if isinstance(command, (AttemptStarted, AttemptSucceeded, AttemptFailed, SaveCheckpoint)):
             raise attempts.AttemptDiscardedError(f"flow {flow_id!r} is {header.status}")
-        return CommandResult(None, False)
+        return False
 
     def _dispatch(self, machine: Machine, command: Command) -> Any:
         match command:
@@ -154,8 +161,7 @@ class Kernel:
             case SkipTimer():
                 return self._skip_timer(machine, command.step_execution_id)
             case StopFlow():
-                machine.close("stopped")
-                machine.header.failure = command.reason
+                machine.close("stopped", command.reason)
                 return True
             case ClaimReady() | FireTimers():
                 pass
@@ -191,7 +197,7 @@ class Kernel:
         step = machine.header.steps[step_id]
         match step.phase:
             case "wait_for":
-                machine.evaluate_wait(step)
+                machine.register_wait(step)
             case "commit":
                 attempts.commit_stored_outcome(machine, step)
             case _:
@@ -213,7 +219,7 @@ class Kernel:
             return True
         return False
 
-    def _remembered(self, reader: StateReader, command: StartFlow | InvokeRpc) -> Any:
+    def _remembered(self, reader: StateReader, command: StartFlow | InvokeRpc) -> CommandResult | None:
         assert command.request_id is not None
         seen = reader.stored_request(command.request_id)
         if seen is None:
@@ -222,8 +228,8 @@ class Kernel:
         if seen.operation != operation or seen.input_digest != digest:
             raise RequestIdReusedError(command.request_id)
         if isinstance(command, StartFlow):
-            return True
-        return decode(self.flow.rpc(command.name).output_type, seen.output)
+            return CommandResult(None, True)
+        return CommandResult(None, decode(self.flow.rpc(command.name).output_type, seen.output))
 
     def _changes(self, machine: Machine, reader: StateReader, command: Command, output: Any) -> Changes:
         header = machine.header
@@ -284,17 +290,22 @@ class Kernel:
     def _schedule(self, changes: Changes, header: FlowHeader) -> None:
         next_due: int | None = None
         for step in header.steps.values():
-            dues = [condition.due for condition in step.wait if condition.due] if step.status == "waiting" else []
-            if step.status in ("backoff", "ready") and step.due:
-                dues.append(step.due)
+            dues: list[int] = []
+            if step.status == "waiting":
+                # A due time that has come is settled: it holds until the other conditions of an `all_of` do.
+                dues = [condition.due for condition in step.wait if condition.due > header.now]
+            elif step.status in ("backoff", "ready") and step.due:
+                dues = [step.due]
             for due in dues:
                 next_due = due if next_due is None else min(next_due, due)
-            if step.status == "ready" and not isinstance(self.flow.step(step.type), InlineStep):
+            if step.status in ("claimed", "running"):
+                changes.active_steps += 1
+            elif step.status == "ready" and not isinstance(self.flow.step(step.type), InlineStep):
                 changes.has_ready = True
         changes.next_due = next_due
 
 
-_EMPTY_BODY = b"[" + encoded_null + b"]"
+_EMPTY_BODY = encode(StepBody(Raw(encoded_null)))
 
 
 def _fingerprint(command: StartFlow | InvokeRpc) -> tuple[str, str]:

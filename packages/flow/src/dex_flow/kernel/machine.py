@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from dex_flow.codec import decode, encode, encoded_null
 from dex_flow.decisions import Decision
-from dex_flow.errors import UndeclaredNameError
+from dex_flow.errors import DefinitionError, UndeclaredNameError
+from dex_flow.exception_text import describe_exception, storable_text
 from dex_flow.flow import Flow
 from dex_flow.kernel.changes import ClaimedAttempt, HistoryRow
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader
-from dex_flow.kernel.state import FlowHeader, OpenStep, StepBody, StoredCondition, microseconds
+from dex_flow.kernel.state import FlowHeader, OpenStep, StepBody, StoredCondition
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
+from dex_flow.kernel.waiting import consume_satisfied, stored_conditions, wait_result
 from dex_flow.options import StepOptions
 from dex_flow.steps import AttemptProgress, InlineStep, RecoveryError
-from dex_flow.waits import Timer, Wait, WaitResult
 
 __all__ = ["Machine", "error_text"]
 
@@ -31,12 +32,26 @@ MAX_INLINE_EXECUTIONS = 1_000
 _FIRST_PURE_BACKOFF = 100_000
 _PURE_BACKOFF_CAP = 5_000_000
 _NO_INPUT = StepBody(Raw(encoded_null))
-_NO_WAIT = WaitResult(-1, ())
+_UNDECODED: Any = object()
+
+
+class _Mark(NamedTuple):
+    """Where to roll back to: what the overlay's journal does not hold."""
+
+    overlay: tuple[int, int, int, int]
+    history: int
+    cancelled: int
+    claimed: int
+    work: list[int]
+    status: Any
+    result: Raw | None
+    failure: str | None
+    next_step: int
 
 
 def error_text(error: BaseException) -> str:
     """Type and text of an exception as history and descriptions show it."""
-    return f"{type(error).__name__}: {error}"
+    return ": ".join(describe_exception(error))
 
 
 class Machine:
@@ -44,7 +59,7 @@ class Machine:
 
     __slots__ = (
         "_channel_waiters",
-        "_inline_executions",
+        "_executions",
         "_reader",
         "_work",
         "bodies",
@@ -72,8 +87,13 @@ class Machine:
         self.stale_bodies: dict[int, bool] = {}
         self._reader = reader
         self._work: list[int] = []
-        self._inline_executions = 0
+        self._executions = 0
         self._channel_waiters: dict[tuple[str, str], set[int]] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the execution goes on."""
+        return self.header.status == "open"
 
     # Step executions
 
@@ -121,36 +141,54 @@ class Machine:
             HistoryRow(number, step.id, step.type, method, step.attempt, outcome, begun, self.now, detail)
         )
 
-    def spawn(
+    def spawn(self, step_type: str, input: Any, options: StepOptions | None = None) -> int:
+        """Begin one Step execution: evaluate its wait, and let `settle` wake or run it.
+
+        Raises for an unknown Step, an input that is not of its type, and options whose failure route does not fit.
+        """
+        definition = self.flow.step(step_type)
+        try:
+            data = encode(input)
+            value = decode(definition.input_type, data)
+        except Exception as error:
+            raise ValueError(f"the input of step {step_type!r} does not fit its type: {error}") from error
+        if options is not None and options.failure_route is not None:
+            route = self.flow.step(options.failure_route)
+            if route.input_type != definition.input_type:
+                raise DefinitionError(
+                    f"step {step_type!r} is to route failures to {options.failure_route!r}, "
+                    "which takes another input type"
+                )
+        return self._open(step_type, data, options, None, value)
+
+    def _open(
         self,
         step_type: str,
-        input: Any,
-        options: StepOptions | None = None,
-        recovery: RecoveryError | None = None,
+        data: bytes,
+        options: StepOptions | None,
+        recovery: RecoveryError | None,
+        value: Any = _UNDECODED,
     ) -> int:
-        """Begin one Step execution: evaluate its wait, and let `settle` wake or run it."""
-        definition = self.flow.step(step_type)
-        data = encode(input)
-        value = input if input is None else decode(definition.input_type, data)
         step_id = self.header.next_step
         self.header.next_step += 1
         if data != encoded_null or recovery is not None:
             self.put_body(step_id, StepBody(Raw(data), (), recovery))
-        self._register(OpenStep(step_id, step_type, "ready", options=options), value)
+        self.register_wait(OpenStep(step_id, step_type, "ready", options=options), value)
         return step_id
 
-    def evaluate_wait(self, step: OpenStep) -> None:
-        """Evaluate `wait_for` again after it raised."""
-        self._register(step, self.input(step))
-
-    def _register(self, step: OpenStep, input: Any) -> None:
+    def register_wait(self, step: OpenStep, value: Any = _UNDECODED) -> None:
+        """Evaluate `wait_for` and store what it waits for; when it raises, it is tried again after a backoff."""
         definition = self.flow.step(step.type)
         try:
-            wait = definition.wait_for(KernelView(self.overlay, self.flow_id, self.now), input)
-            conditions = self._stored_conditions(wait)
+            if value is _UNDECODED:
+                value = self.input(step)
+            wait = definition.wait_for(KernelView(self.overlay, self.flow_id, self.now), value)
+            conditions = stored_conditions(wait, self.overlay)
         except Exception as error:
             self.back_off(step, "wait_for", error)
             return
+        if step.failures:
+            step = replace(step, failures=0, error=None)
         if conditions:
             self.put(
                 replace(step, status="waiting", wait=conditions, waits_for_all=wait.mode == "all_of", phase="", due=0)
@@ -159,16 +197,6 @@ class Machine:
         else:
             self.make_ready(step)
         heapq.heappush(self._work, step.id)
-
-    def _stored_conditions(self, wait: Wait) -> tuple[StoredCondition, ...]:
-        stored = []
-        for condition in wait.conditions:
-            if isinstance(condition, Timer):
-                stored.append(StoredCondition("", "", 0, max(microseconds(condition.due), 1)))
-            else:
-                self.overlay.declaration(condition.channel)
-                stored.append(StoredCondition(condition.channel, condition.key, condition.count, 0))
-        return tuple(stored)
 
     def make_ready(self, step: OpenStep) -> OpenStep:
         """The Step waits for nothing more; an InlineStep runs in `settle`, an ActivityStep when it is claimed."""
@@ -212,36 +240,40 @@ class Machine:
     def run_pure(self, step: OpenStep, code: Callable[[KernelTransaction], None]) -> Exception | None:
         """Run one piece of a Step's pure code; an exception undoes its writes and is returned."""
         mark = self._mark()
-        work = list(self._work)
         try:
             body = self.body(step)
-            transaction = KernelTransaction(self, step.id, step.attempt, self._wait_result(step, body), body.recovery)
-            code(transaction)
+            result = wait_result(step, body, self.overlay)
+            code(KernelTransaction(self, step.id, step.attempt, result, body.recovery))
             self.overlay.encode_written()
         except Exception as error:
             self._roll_back(mark)
-            self._work[:] = work
             return error
         return None
 
-    def _mark(self) -> tuple[tuple[int, int, int], int, int, int]:
-        return self.overlay.mark(), len(self.history), len(self.cancelled), len(self.claimed)
-
-    def _roll_back(self, mark: tuple[tuple[int, int, int], int, int, int]) -> None:
-        self.overlay.roll_back(mark[0])
-        del self.history[mark[1] :]
-        del self.cancelled[mark[2] :]
-        del self.claimed[mark[3] :]
-        self._channel_waiters = None
-
-    def _wait_result(self, step: OpenStep, body: StepBody) -> WaitResult:
-        if not body.consumed:
-            return _NO_WAIT if step.satisfied < 0 else WaitResult(step.satisfied, ((),) * len(step.wait))
-        messages = tuple(
-            tuple(decode(self.overlay.declaration(condition.channel).value_type, data) for data in group)
-            for condition, group in zip(step.wait, body.consumed, strict=True)
+    def _mark(self) -> _Mark:
+        header = self.header
+        return _Mark(
+            self.overlay.mark(),
+            len(self.history),
+            len(self.cancelled),
+            len(self.claimed),
+            list(self._work),
+            header.status,
+            header.result,
+            header.failure,
+            header.next_step,
         )
-        return WaitResult(step.satisfied, messages)
+
+    def _roll_back(self, mark: _Mark) -> None:
+        self.overlay.roll_back(mark.overlay)
+        del self.history[mark.history :]
+        del self.cancelled[mark.cancelled :]
+        del self.claimed[mark.claimed :]
+        self._work[:] = mark.work
+        self._channel_waiters = None
+        header = self.header
+        header.status, header.result, header.failure = mark.status, mark.result, mark.failure
+        header.next_step = mark.next_step
 
     def apply_decision(self, decision: Decision | Any, own: OpenStep | None) -> None:
         """End `own` and do what the decision says."""
@@ -266,13 +298,13 @@ class Machine:
             self.close("completed")
             self.header.result = result
         elif decision.kind == "fail":
-            self.close("failed")
-            self.header.failure = decision.reason
+            self.close("failed", decision.reason)
 
-    def close(self, status: Any) -> None:
-        """Cancel every Step and end the execution."""
+    def close(self, status: Any, failure: str | None = None) -> None:
+        """Cancel every Step and end the execution; `failure` says why when it did not complete."""
         self.cancel_steps((), tuple(self.header.steps), 0)
         self.header.status = status
+        self.header.failure = None if failure is None else storable_text(failure)
 
     # Settling
 
@@ -284,7 +316,7 @@ class Machine:
         """Wake satisfied waits and run InlineSteps, lowest Step ID first, until nothing moves."""
         steps = self.header.steps
         touched = self.overlay.touched
-        while self.header.status == "open":
+        while self.is_open:
             if touched:
                 self._wake_touched()
             if not self._work:
@@ -319,40 +351,23 @@ class Machine:
         self.overlay.touched.clear()
 
     def _try_wake(self, step: OpenStep) -> OpenStep | None:
-        satisfied = [index for index, condition in enumerate(step.wait) if self._holds(condition)]
-        if step.waits_for_all:
-            if len(satisfied) < len(step.wait):
-                return None
-            chosen = satisfied
-        else:
-            if not satisfied:
-                return None
-            chosen = satisfied[:1]
-        groups: list[tuple[Raw, ...]] = [()] * len(step.wait)
-        for index in chosen:
-            condition = step.wait[index]
-            if not condition.channel or condition.count == 0:
-                continue
-            pending = self.overlay.pending(condition.channel, condition.key, condition.count)
-            if len(pending) < condition.count:
-                return None
-            for message_id, _ in pending:
-                self.overlay.consume(condition.channel, condition.key, message_id)
-            groups[index] = tuple(Raw(data) for _, data in pending)
+        satisfied = consume_satisfied(step, self.overlay, self.now)
+        if satisfied is None:
+            return None
+        index, groups = satisfied
         if any(groups):
-            self.put_body(step.id, replace(self.body(step), consumed=tuple(groups)))
-        return self.make_ready(replace(step, satisfied=-1 if step.waits_for_all else chosen[0]))
+            self.put_body(step.id, replace(self.body(step), consumed=groups))
+        return self.make_ready(replace(step, satisfied=index))
 
-    def _holds(self, condition: StoredCondition) -> bool:
-        if not condition.channel:
-            return condition.due <= self.now
-        return self.overlay.has_messages(condition.channel, condition.key, condition.count)
+    def may_execute(self) -> bool:
+        """Count one piece of code that may lead to more of it; False once this command has run its share."""
+        self._executions += 1
+        return self._executions <= MAX_INLINE_EXECUTIONS
 
     def _execute_inline(self, step: OpenStep) -> None:
         definition = self.flow.step(step.type)
         assert isinstance(definition, InlineStep)
-        self._inline_executions += 1
-        if self._inline_executions > MAX_INLINE_EXECUTIONS:
+        if not self.may_execute():
             self.put(replace(step, status="backoff", phase="execute", due=self.now))
             return
         step = replace(step, attempt=step.attempt + 1)
@@ -368,7 +383,7 @@ class Machine:
         limit = self.options(step).retry.attempts
         if limit is not None and step.attempt >= limit:
             self.log(step, "execute", "failed", detail=error_text(error))
-            self.fail_step(step, type(error).__name__, str(error))
+            self.fail_step(step, *describe_exception(error))
         else:
             self.back_off(step, "execute", error)
 
@@ -378,8 +393,7 @@ class Machine:
         route = self.options(step).failure_route
         self.drop(step)
         if route is None:
-            self.close("failed")
-            self.header.failure = f"step {step.type} failed: {error_type}: {message}"
+            self.close("failed", f"step {step.type} failed: {error_type}: {message}")
             return
         is_inline = isinstance(self.flow.step(step.type), InlineStep)
         recovery = RecoveryError(
@@ -390,7 +404,7 @@ class Machine:
             step_type=step.type,
             step_execution_id=step.id,
         )
-        self.spawn(route, decode(self.flow.step(step.type).input_type, body.input), None, recovery)
+        self._open(route, bytes(body.input), None, recovery)
 
 
 def _progress(has_started: bool) -> AttemptProgress:

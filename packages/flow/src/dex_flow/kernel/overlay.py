@@ -74,12 +74,12 @@ class Overlay:
 
     # Undo
 
-    def mark(self) -> tuple[int, int, int]:
+    def mark(self) -> tuple[int, int, int, int]:
         """A point to roll back to; also begins a new piece of code."""
         self._dirty.clear()
-        return len(self._journal), len(self.events), len(self.touched)
+        return len(self._journal), len(self.events), len(self.touched), self.next_message
 
-    def roll_back(self, mark: tuple[int, int, int]) -> None:
+    def roll_back(self, mark: tuple[int, int, int, int]) -> None:
         """Undo every write since the mark."""
         journal = self._journal
         while len(journal) > mark[0]:
@@ -90,6 +90,7 @@ class Overlay:
                 target[key] = old
         del self.events[mark[1] :]
         del self.touched[mark[2] :]
+        self.next_message = mark[3]
         self._dirty.clear()
 
     def encode_written(self) -> None:
@@ -97,7 +98,7 @@ class Overlay:
         for key in self._dirty:
             pending = self.written[key]
             if pending is not None and pending.data is None:
-                pending.data = encode(pending.value)
+                pending.data = self._encoded(*key, pending.value)
         self._dirty.clear()
 
     def record(self, target: dict[Any, Any], key: Any, value: Any) -> None:
@@ -108,6 +109,21 @@ class Overlay:
     def remove(self, target: dict[Any, Any], key: Any) -> None:
         """Delete `target[key]` so that it can be undone."""
         self._journal.append((target, key, target.pop(key)))
+
+    def check_key(self, name: str, key: str) -> None:
+        """Refuse a key that no store can hold."""
+        if not key.isascii():
+            try:
+                key.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"a key of {self.declaration(name)!r} is not valid Unicode: {key!r}") from error
+
+    def _encoded(self, name: str, key: str, value: Any) -> bytes:
+        try:
+            return encode(value)
+        except Exception as error:
+            where = f"{self.declaration(name)!r} under {key!r}" if key else repr(self.declaration(name))
+            raise ValueError(f"a value for {where} cannot be stored: {error}") from error
 
     # Attributes
 
@@ -125,12 +141,14 @@ class Overlay:
 
     def set(self, name: str, key: str, value: Any) -> None:
         self.declaration(name)
+        self.check_key(name, key)
         slot = (name, key)
         self.record(self.written, slot, _Pending(value))
         self._dirty.append(slot)
 
     def delete(self, name: str, key: str) -> None:
         self.declaration(name)
+        self.check_key(name, key)
         self.record(self.written, (name, key), None)
 
     def read_range(
@@ -159,9 +177,11 @@ class Overlay:
 
     def publish(self, name: str, key: str, value: Any) -> int:
         self.declaration(name)
+        self.check_key(name, key)
+        data = self._encoded(name, key, value)
         message_id = self.next_message
         self.next_message += 1
-        self.record(self.published, message_id, (name, key, encode(value)))
+        self.record(self.published, message_id, (name, key, data))
         self.touched.append((name, key))
         return message_id
 
@@ -178,9 +198,6 @@ class Overlay:
                 if own_name == name and own_key == key and message_id not in deleted
             ]
         return found if limit is None else found[:limit]
-
-    def has_messages(self, name: str, key: str, count: int) -> bool:
-        return count <= 0 or self.count(name, key) >= count
 
     def count(self, name: str, key: str) -> int:
         self.declaration(name)
@@ -207,4 +224,4 @@ class Overlay:
 
     def emit(self, stream: Stream[Any], event: Any) -> None:
         self.declaration(stream.name)
-        self.events.append((stream.name, encode(event)))
+        self.events.append((stream.name, self._encoded(stream.name, "", event)))

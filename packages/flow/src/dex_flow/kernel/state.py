@@ -121,6 +121,8 @@ class _StoredHeader(msgspec.Struct, array_like=True):
     failure: str | None = None
 
 
+_DAMAGED = "a stored flow header is not readable; the database is damaged"
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_StoredHeader).decode
 
@@ -149,7 +151,7 @@ def decode_header(data: bytes) -> FlowHeader:
     """The header of any format up to this release's; `StoredFormatError` for a newer one."""
     try:
         stored = _decode(data)
-    except msgspec.ValidationError:
+    except msgspec.DecodeError:
         stored = _migrated(data)
     else:
         if stored.format != FORMAT_VERSION:
@@ -170,15 +172,24 @@ def decode_header(data: bytes) -> FlowHeader:
 
 
 def _migrated(data: bytes) -> _StoredHeader:
-    content = msgspec.json.decode(data)
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise StoredFormatError(_DAMAGED) from error
     version = content[0] if isinstance(content, list) and content else None
     if not isinstance(version, int):
-        raise StoredFormatError("a stored flow header is not readable; the database is damaged")
+        raise StoredFormatError(_DAMAGED)
     if version > FORMAT_VERSION:
         raise StoredFormatError(
             f"a flow was written in format {version} by a newer release; this release reads up to {FORMAT_VERSION}"
         )
     while version < FORMAT_VERSION:
-        content = MIGRATIONS[version](content)
+        migration = MIGRATIONS.get(version)
+        if migration is None:
+            raise StoredFormatError(f"a flow was written in format {version}, which this release no longer reads")
+        content = migration(content)
         version += 1
-    return msgspec.convert(content, _StoredHeader)
+    try:
+        return _decode(_encode(content))
+    except msgspec.DecodeError as error:
+        raise StoredFormatError(_DAMAGED) from error

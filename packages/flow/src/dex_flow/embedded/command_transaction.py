@@ -1,0 +1,175 @@
+"""One kernel command inside one write transaction, with the lease rules.
+
+A running execution is leased to one worker (owner and epoch). Commands of attempts carry the lease they began under and
+are refused when it has changed, so that a worker that was given up cannot commit. RPCs come from any process. Whoever
+finds an execution without running attempts may lease it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Any
+
+from dex_flow.declarations import Stream
+from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader, find_flow, store_changes
+from dex_flow.embedded.stream_store import append_events
+from dex_flow.errors import FlowDefinitionMismatchError, FlowNotFoundError
+from dex_flow.kernel import (
+    AttemptDiscardedError,
+    AttemptFailed,
+    AttemptsLost,
+    AttemptStarted,
+    AttemptSucceeded,
+    Changes,
+    Command,
+    Kernel,
+    StartFlow,
+    decode_header,
+)
+
+__all__ = ["AppliedCommand", "AttemptLease", "LiveEvents", "WorkerSlots", "append_live_events", "apply_command"]
+
+AttemptKey = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class WorkerSlots:
+    """Attempts a worker holds; touched on the writer thread only.
+
+    Attributes:
+        worker_key: The worker's row.
+        limit: Most attempts at once.
+        held: (flow key, Step execution ID, attempt) of each.
+    """
+
+    worker_key: int
+    limit: int
+    held: set[AttemptKey] = field(default_factory=set)
+
+    @property
+    def free(self) -> int:
+        """How many more attempts fit."""
+        return max(0, self.limit - len(self.held))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLease:
+    """What an attempt's commands must still hold true."""
+
+    worker_key: int
+    epoch: int
+    slot: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEvents:
+    """Live events of an attempt that were not flushed yet."""
+
+    stream: Stream[Any]
+    events: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCommand:
+    """What the engine does after the commit."""
+
+    flow_key: int
+    epoch: int
+    changes: Changes | None
+    output: Any
+
+
+def apply_command(
+    connection: sqlite3.Connection,
+    kernel: Kernel,
+    flow_id: str,
+    now: int,
+    command: Command,
+    *,
+    slots: WorkerSlots | None = None,
+    lease: AttemptLease | None = None,
+    live_events: list[LiveEvents] | None = None,
+    lost_owner: int | None = None,
+) -> AppliedCommand:
+    """Apply one command; runs on the writer thread.
+
+    Args:
+        connection: The writer's, inside a transaction.
+        kernel: Interprets the execution's Flow.
+        flow_id: The execution.
+        now: Microseconds since the epoch.
+        command: What happened.
+        slots: The calling worker's; None claims nothing.
+        lease: For commands of an attempt.
+        live_events: Appended before the command's own events.
+        lost_owner: With `AttemptsLost`: the worker that is given up; nothing happens when it no longer is the owner.
+
+    Raises:
+        FlowDefinitionMismatchError: The stored execution is of another Flow type or an incompatible definition.
+        AttemptDiscardedError: The lease has changed or the attempt no longer counts.
+        DexFlowError: As `Kernel.apply`.
+    """
+    if (
+        lease is not None
+        and slots is not None
+        and isinstance(command, AttemptStarted | AttemptSucceeded | AttemptFailed)
+    ):
+        slots.held.discard(lease.slot)
+    row = find_flow(connection, flow_id)
+    if row is None and not isinstance(command, StartFlow):
+        raise FlowNotFoundError(flow_id)
+    if row is not None:
+        _check_definition(kernel, flow_id, row)
+        if lease is not None and (row.owner != lease.worker_key or row.epoch != lease.epoch):
+            raise AttemptDiscardedError(f"flow {flow_id!r} was taken over by another worker")
+        if isinstance(command, AttemptsLost) and row.owner != lost_owner:
+            return AppliedCommand(row.key, row.epoch, None, False)
+    if row is not None and live_events:
+        for live in live_events:
+            append_events(connection, row.key, row.flow_type, live.stream, live.events)
+    owner, epoch = (None, 0) if row is None else (row.owner, row.epoch)
+    is_given_up = isinstance(command, AttemptsLost)
+    may_claim = slots is not None and (row is None or owner == slots.worker_key or row.active_steps == 0 or is_given_up)
+    claim_slots = slots.free if slots is not None and may_claim else 0
+    result = kernel.apply(SqliteStateReader(connection, row), flow_id, now, command, claim_slots=claim_slots)
+    changes = result.changes
+    if changes is None:
+        return AppliedCommand(-1 if row is None else row.key, epoch, None, result.output)
+    if is_given_up or (changes.claimed and slots is not None and owner != slots.worker_key):
+        owner = slots.worker_key if changes.claimed and slots is not None else None
+        epoch += 1
+    key = store_changes(connection, kernel.flow, flow_id, row, changes, now, owner, epoch)
+    if slots is not None:
+        for step_id, attempt in changes.cancelled:
+            slots.held.discard((key, step_id, attempt))
+        for claim in changes.claimed:
+            slots.held.add((key, claim.step_execution_id, claim.attempt))
+    return AppliedCommand(key, epoch, changes, result.output)
+
+
+def append_live_events(
+    connection: sqlite3.Connection, flow_id: str, lease: AttemptLease, step_id: int, attempt: int, live: LiveEvents
+) -> bool:
+    """Append live events while the attempt still runs; False when they came too late."""
+    row = find_flow(connection, flow_id)
+    if row is None or row.owner != lease.worker_key or row.epoch != lease.epoch or row.status != "open":
+        return False
+    step = decode_header(row.header).steps.get(step_id)
+    if step is None or step.status != "running" or step.attempt != attempt:
+        return False
+    append_events(connection, row.key, row.flow_type, live.stream, live.events)
+    return True
+
+
+def _check_definition(kernel: Kernel, flow_id: str, row: FlowRow) -> None:
+    flow = kernel.flow
+    if row.flow_type != flow.flow_type:
+        raise FlowDefinitionMismatchError(
+            f"flow {flow_id!r} is a {row.flow_type!r}, not a {flow.flow_type!r}; use the definition it was started with"
+        )
+    if row.fingerprint != flow.fingerprint:
+        raise FlowDefinitionMismatchError(
+            f"flow {flow_id!r} was started with an incompatible definition of {flow.flow_type!r}; "
+            "use a release whose definition has the same compatibility number"
+        )

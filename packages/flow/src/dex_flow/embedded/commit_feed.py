@@ -1,0 +1,61 @@
+"""Which Flow executions a process has just changed, for every engine of that process."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+
+from dex_flow.embedded.group_writer import BatchSummary
+from dex_flow.embedded.shared_file import SharedDatabase
+from dex_flow.embedded.wake_up import WakeUpSender
+
+__all__ = ["CommitFeed", "commit_feed"]
+
+Listener = Callable[[frozenset[str]], None]
+
+_lock = threading.Lock()
+_feeds: weakref.WeakKeyDictionary[SharedDatabase, CommitFeed] = weakref.WeakKeyDictionary()
+
+
+class CommitFeed:
+    """Collects changed flow IDs during a batch and reports them after its commit, here and to other processes."""
+
+    def __init__(self, database: SharedDatabase) -> None:
+        self._changed: set[str] = set()
+        self._listeners: tuple[Listener, ...] = ()
+        self._sender = WakeUpSender(database.path)
+        database.writer.after_commit.append(self._report)
+
+    def changed(self, flow_id: str) -> None:
+        """Note a change; called on the writer thread inside the transaction."""
+        self._changed.add(flow_id)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the writer thread after every commit; returns what ends it."""
+        with _lock:
+            self._listeners = (*self._listeners, listener)
+
+        def stop() -> None:
+            with _lock:
+                self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+        return stop
+
+    def _report(self, summary: BatchSummary) -> None:
+        changed = frozenset(self._changed)
+        self._changed.clear()
+        if summary.announce and summary.changed:
+            self._sender.notify()
+        if changed:
+            for listener in self._listeners:
+                listener(changed)
+
+
+def commit_feed(database: SharedDatabase) -> CommitFeed:
+    """The one feed of a shared database."""
+    with _lock:
+        feed = _feeds.get(database)
+        if feed is None:
+            feed = _feeds[database] = CommitFeed(database)
+        return feed

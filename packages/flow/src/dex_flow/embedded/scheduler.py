@@ -1,0 +1,219 @@
+"""Finds work that no command of this process brought along: due timers, unclaimed Steps, executions of dead workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from dex_flow.embedded.worker_liveness import is_worker_alive
+from dex_flow.errors import DexFlowError, EngineClosedError
+from dex_flow.kernel import AttemptsLost, ClaimReady, Command, FireTimers, decode_header
+
+__all__ = ["Scheduler", "SchedulerPorts"]
+
+logger = logging.getLogger("dex_flow.embedded")
+
+_FALLBACK_SECONDS = 0.5
+_LIVENESS_SECONDS = 0.1
+_BATCH = 200
+
+AttemptKey = tuple[int, int, int]
+
+
+class _Candidate(NamedTuple):
+    flow_id: str
+    flow_type: str
+    fingerprint: str
+    owner: int | None
+    active_steps: int
+
+
+@dataclass(slots=True)
+class _Findings:
+    due: list[_Candidate] = field(default_factory=list)
+    ready: list[_Candidate] = field(default_factory=list)
+    lost: list[_Candidate] = field(default_factory=list)
+    stale_attempts: list[AttemptKey] = field(default_factory=list)
+    next_due: int | None = None
+    has_other_workers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerPorts:
+    """What the scheduler needs of its engine.
+
+    Attributes:
+        read: Runs a read-only function.
+        command: Applies a command; the last argument is the owner that is given up.
+        fingerprints: Definition fingerprints by Flow type.
+        free_slots: How many more attempts fit.
+        running_attempts: Keys of this process's attempts with the epoch they began under.
+        cancel_attempt: Stops one that no longer counts.
+        clock: Microseconds since the epoch.
+    """
+
+    read: Callable[[Callable[[sqlite3.Connection], _Findings]], Awaitable[_Findings]]
+    command: Callable[[str, str, Command, int | None], Awaitable[object]]
+    fingerprints: dict[str, str]
+    free_slots: Callable[[], int]
+    running_attempts: Callable[[], Sequence[tuple[AttemptKey, int]]]
+    cancel_attempt: Callable[[AttemptKey], None]
+    clock: Callable[[], int]
+
+
+class Scheduler:
+    """One task per engine that runs a worker.
+
+    Args:
+        ports: The engine.
+        worker_key: This worker.
+        workers_directory: Lock files of all workers.
+        worker_timeout: Seconds without a new heartbeat row after which a worker that still holds its lock is given up.
+    """
+
+    def __init__(self, ports: SchedulerPorts, worker_key: int, workers_directory: Path, worker_timeout: float) -> None:
+        self._ports = ports
+        self._worker_key = worker_key
+        self._workers_directory = workers_directory
+        self._worker_timeout = worker_timeout
+        self._wake = asyncio.Event()
+        self._next_due: int | None = None
+        self._has_other_workers = False
+        self._beats: dict[int, tuple[int, float]] = {}
+
+    def wake(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    def due_at(self, due: int) -> None:
+        """A commit scheduled `FireTimers` for this time."""
+        if self._next_due is None or due < self._next_due:
+            self._next_due = due
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Look, act, wait; until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+            except EngineClosedError:
+                return
+            except DexFlowError:
+                logger.exception("looking for work failed; trying again")
+            try:
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _pause(self) -> float:
+        seconds = _LIVENESS_SECONDS if self._has_other_workers else _FALLBACK_SECONDS
+        if self._next_due is not None:
+            seconds = min(seconds, max(0.0, (self._next_due - self._ports.clock()) / 1_000_000))
+        return seconds
+
+    async def _look(self) -> None:
+        now = self._ports.clock()
+        free = self._ports.free_slots()
+        running = dict(self._ports.running_attempts())
+        self._next_due = None
+        findings = await self._ports.read(lambda connection: self._find(connection, now, free, running))
+        self._has_other_workers = findings.has_other_workers
+        for key in findings.stale_attempts:
+            self._ports.cancel_attempt(key)
+        if findings.next_due is not None:
+            self.due_at(findings.next_due)
+            self._wake.clear()
+        work = [self._apply(candidate, AttemptsLost(), candidate.owner) for candidate in findings.lost]
+        work += [self._apply(candidate, FireTimers(), None) for candidate in findings.due]
+        work += [self._apply(candidate, ClaimReady(), None) for candidate in findings.ready]
+        if work:
+            await asyncio.gather(*work)
+            if len(findings.due) == _BATCH or len(findings.lost) == _BATCH:
+                self._wake.set()
+
+    async def _apply(self, candidate: _Candidate, command: Command, lost_owner: int | None) -> None:
+        try:
+            await self._ports.command(candidate.flow_type, candidate.flow_id, command, lost_owner)
+        except EngineClosedError:
+            raise
+        except DexFlowError:
+            logger.exception("flow %r could not be advanced; trying again", candidate.flow_id)
+
+    def _find(self, connection: sqlite3.Connection, now: int, free: int, running: dict[AttemptKey, int]) -> _Findings:
+        findings = _Findings()
+        types = list(self._ports.fingerprints)
+        marks = ", ".join("?" * len(types))
+        columns = "SELECT flow_id, flow_type, fingerprint, owner, active_steps FROM flow"
+        findings.due = self._select(
+            connection, f"{columns} WHERE next_due <= ? AND flow_type IN ({marks}) LIMIT {_BATCH}", (now, *types)
+        )
+        if free > 0:
+            ready = self._select(
+                connection, f"{columns} WHERE has_ready = 1 AND flow_type IN ({marks}) LIMIT {_BATCH}", tuple(types)
+            )
+            findings.ready = [
+                candidate for candidate in ready if candidate.active_steps == 0 or candidate.owner == self._worker_key
+            ]
+        owners = [
+            owner
+            for (owner,) in connection.execute("SELECT DISTINCT owner FROM flow WHERE active_steps > 0")
+            if owner != self._worker_key
+        ]
+        findings.has_other_workers = bool(owners)
+        for owner in owners:
+            if not self._is_alive(connection, owner):
+                findings.lost += self._select(
+                    connection,
+                    f"{columns} WHERE owner = ? AND active_steps > 0 AND flow_type IN ({marks}) LIMIT {_BATCH}",
+                    (owner, *types),
+                )
+        findings.stale_attempts = self._find_stale(connection, running)
+        (findings.next_due,) = connection.execute(
+            "SELECT MIN(next_due) FROM flow WHERE next_due > ?", (now,)
+        ).fetchone()
+        return findings
+
+    def _select(self, connection: sqlite3.Connection, query: str, parameters: tuple[object, ...]) -> list[_Candidate]:
+        rows = [_Candidate(*row) for row in connection.execute(query, parameters)]
+        return [row for row in rows if row.fingerprint == self._ports.fingerprints[row.flow_type]]
+
+    def _is_alive(self, connection: sqlite3.Connection, owner: int) -> bool:
+        if not is_worker_alive(self._workers_directory, owner):
+            self._beats.pop(owner, None)
+            return False
+        row = connection.execute("SELECT beat FROM worker WHERE key = ?", (owner,)).fetchone()
+        beat = -1 if row is None else row[0]
+        known = self._beats.get(owner)
+        if known is None or known[0] != beat:
+            self._beats[owner] = (beat, time.monotonic())
+            return True
+        if time.monotonic() - known[1] < self._worker_timeout:
+            return True
+        logger.warning("worker %d has sent no heartbeat for %g s and is given up", owner, self._worker_timeout)
+        return False
+
+    def _find_stale(self, connection: sqlite3.Connection, running: dict[AttemptKey, int]) -> list[AttemptKey]:
+        """Attempts of this process that another process has cancelled or taken over."""
+        stale = []
+        for flow_key in {key[0] for key in running}:
+            row = connection.execute("SELECT owner, epoch, header FROM flow WHERE key = ?", (flow_key,)).fetchone()
+            header = decode_header(row[2])
+            for key, epoch in running.items():
+                if key[0] != flow_key:
+                    continue
+                step = header.steps.get(key[1])
+                is_current = step is not None and (
+                    (step.status == "running" and step.attempt == key[2])
+                    or (step.status == "claimed" and step.attempt + 1 == key[2])
+                )
+                if row[0] != self._worker_key or row[1] != epoch or not is_current:
+                    stale.append(key)
+        return stale
