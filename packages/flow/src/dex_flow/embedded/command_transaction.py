@@ -35,7 +35,7 @@ AttemptKey = tuple[int, int, int]
 
 @dataclass(slots=True)
 class WorkerSlots:
-    """Attempts a worker holds; touched on the writer thread only.
+    """Attempts a worker holds: added on the writer thread, removed where they end (single set operations are atomic).
 
     Attributes:
         worker_key: The worker's row.

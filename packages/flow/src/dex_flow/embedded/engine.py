@@ -251,7 +251,7 @@ class EmbeddedEngine:
 
         def done(applied: AppliedCommand | None, error: Exception | None) -> None:
             if applied is not None:
-                self._follow_up(kernel, flow_id, applied, worker)
+                self._follow_up(kernel, flow_id, applied, worker, is_attempt_end=lease is not None)
                 if not future.done():
                     future.set_result(applied)
                 return
@@ -267,7 +267,9 @@ class EmbeddedEngine:
         self._database.writer.submit(WriteRequest(apply=apply, on_done=done, loop=self._loop, durable=durable))
         return future
 
-    def _follow_up(self, kernel: Kernel, flow_id: str, applied: AppliedCommand, worker: Worker | None) -> None:
+    def _follow_up(
+        self, kernel: Kernel, flow_id: str, applied: AppliedCommand, worker: Worker | None, *, is_attempt_end: bool
+    ) -> None:
         changes = applied.changes
         if changes is None:
             return
@@ -281,7 +283,9 @@ class EmbeddedEngine:
             if changes.next_due is not None:
                 self._scheduler.due_at(changes.next_due)
             if changes.has_ready:
-                self._scheduler.wake()
+                self._scheduler.note_backlog()
+            elif is_attempt_end:
+                self._scheduler.note_free_slot()
 
     async def _apply_for_scheduler(
         self, flow_type: str, flow_id: str, command: Command, lost_owner: int | None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dex_flow.embedded.worker_liveness import is_worker_alive
-from dex_flow.errors import DexFlowError, EngineClosedError
+from dex_flow.errors import EngineClosedError
 from dex_flow.kernel import AttemptsLost, ClaimReady, Command, FireTimers, decode_header
 
 __all__ = ["Scheduler", "SchedulerPorts"]
@@ -42,6 +42,7 @@ class _Findings:
     stale_attempts: list[AttemptKey] = field(default_factory=list)
     next_due: int | None = None
     has_other_workers: bool = False
+    has_backlog: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,22 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._next_due: int | None = None
         self._has_other_workers = False
+        self._has_backlog = False
         self._beats: dict[int, tuple[int, float]] = {}
 
     def wake(self) -> None:
         """Look now."""
         self._wake.set()
+
+    def note_backlog(self) -> None:
+        """A commit left a ready Step unclaimed."""
+        self._has_backlog = True
+        self._wake.set()
+
+    def note_free_slot(self) -> None:
+        """An attempt ended; what could not be claimed before may fit now."""
+        if self._has_backlog:
+            self._wake.set()
 
     def due_at(self, due: int) -> None:
         """A commit scheduled `FireTimers` for this time."""
@@ -105,7 +117,7 @@ class Scheduler:
                 await self._look()
             except EngineClosedError:
                 return
-            except DexFlowError:
+            except Exception:
                 logger.exception("looking for work failed; trying again")
             try:
                 async with asyncio.timeout(self._pause()):
@@ -126,6 +138,7 @@ class Scheduler:
         self._next_due = None
         findings = await self._ports.read(lambda connection: self._find(connection, now, free, running))
         self._has_other_workers = findings.has_other_workers
+        self._has_backlog = findings.has_backlog
         for key in findings.stale_attempts:
             self._ports.cancel_attempt(key)
         if findings.next_due is not None:
@@ -144,7 +157,7 @@ class Scheduler:
             await self._ports.command(candidate.flow_type, candidate.flow_id, command, lost_owner)
         except EngineClosedError:
             raise
-        except DexFlowError:
+        except Exception:
             logger.exception("flow %r could not be advanced; trying again", candidate.flow_id)
 
     def _find(self, connection: sqlite3.Connection, now: int, free: int, running: dict[AttemptKey, int]) -> _Findings:
@@ -155,6 +168,7 @@ class Scheduler:
         findings.due = self._select(
             connection, f"{columns} WHERE next_due <= ? AND flow_type IN ({marks}) LIMIT {_BATCH}", (now, *types)
         )
+        findings.has_backlog = self._has_backlog
         if free > 0:
             ready = self._select(
                 connection, f"{columns} WHERE has_ready = 1 AND flow_type IN ({marks}) LIMIT {_BATCH}", tuple(types)

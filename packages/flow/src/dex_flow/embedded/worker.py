@@ -21,7 +21,7 @@ from dex_flow.embedded.command_transaction import (
 )
 from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
-from dex_flow.errors import DexFlowError, EngineClosedError, StorageError
+from dex_flow.errors import DexFlowError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError
 from dex_flow.exception_text import describe_exception
 from dex_flow.kernel import (
     AttemptDiscardedError,
@@ -37,6 +37,9 @@ from dex_flow.steps import ActivityStep, AttemptFailure
 __all__ = ["CommandPort", "Worker"]
 
 logger = logging.getLogger("dex_flow.embedded")
+
+#: No later try can succeed; what else goes wrong while an outcome is recorded may pass.
+_FINAL_ERRORS = (AttemptDiscardedError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError)
 
 SnapshotLoader = Callable[[Kernel, str, ClaimedAttempt, sqlite3.Connection], Any]
 
@@ -165,6 +168,7 @@ class Worker:
 
     def _forget(self, key: AttemptKey) -> RunningAttempt | None:
         attempt = self._attempts.pop(key, None)
+        self.slots.held.discard(key)
         if attempt is not None:
             attempt.end()
         if not self._attempts:
@@ -238,7 +242,7 @@ class Worker:
             logger.info("the outcome of an attempt in flow %r was refused: %s", attempt.flow_id, error)
         except EngineClosedError:
             logger.info("the engine closed before an attempt of flow %r was recorded", attempt.flow_id)
-        except DexFlowError:
+        except Exception:
             logger.exception("an attempt of flow %r could not be recorded", attempt.flow_id)
         finally:
             self._forget(attempt.lease.slot)
@@ -246,14 +250,16 @@ class Worker:
     async def _persist(
         self, attempt: RunningAttempt, command: Command, live_events: list[LiveEvents] | None = None
     ) -> AppliedCommand:
-        """Apply a command of the attempt; a storage that refuses it is asked again until it takes it."""
+        """Apply a command of the attempt; one that the storage refuses is tried again until it is recorded."""
         delay = 0.1
         while True:
             try:
                 return await self.command(
                     attempt.kernel, attempt.flow_id, command, lease=attempt.lease, live_events=live_events
                 )
-            except StorageError:
+            except _FINAL_ERRORS:
+                raise
+            except Exception:
                 if self._is_stopping:
                     raise
                 logger.exception("an attempt of flow %r is not recorded yet; trying again", attempt.flow_id)

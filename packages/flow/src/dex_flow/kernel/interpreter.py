@@ -88,9 +88,9 @@ class Kernel:
             header = decode_header(stored)
             if header.status != "open":
                 return CommandResult(None, self._answer_closed(header, flow_id, command))
-        header.now = max(now, header.now)
+        last_now, header.now = header.now, max(now, header.now)
         machine = Machine(self.flow, flow_id, reader, header, header.now)
-        self._fire_due(machine)
+        has_timer_come = self._fire_due(machine, last_now)
         machine.settle()
         if machine.is_open:
             output = self._dispatch(machine, command)
@@ -99,7 +99,9 @@ class Kernel:
             output = self._answer_closed(header, flow_id, command)
         if claim_slots > 0 and machine.is_open:
             attempts.claim_ready(machine, claim_slots)
-        is_changed = isinstance(command, StartFlow) or machine.overlay.is_changed or not machine.is_open
+        is_changed = (
+            isinstance(command, StartFlow) or has_timer_come or machine.overlay.is_changed or not machine.is_open
+        )
         request_id = command.request_id if isinstance(command, (StartFlow, InvokeRpc)) else None
         if not is_changed and request_id is None:
             return CommandResult(None, output)
@@ -178,20 +180,24 @@ class Kernel:
         machine.overlay.encode_written()
         return output
 
-    def _fire_due(self, machine: Machine) -> None:
+    def _fire_due(self, machine: Machine, last_now: int) -> bool:
+        """Wake and resume what is due; True when a timer has come, even if its `all_of` waits for more."""
         now = machine.now
+        has_timer_come = False
         for step_id in sorted(machine.header.steps):
             step = machine.header.steps.get(step_id)
             if step is None:
                 continue
             if step.status == "waiting":
-                if any(condition.due and condition.due <= now for condition in step.wait):
+                if any(last_now < condition.due <= now for condition in step.wait):
+                    has_timer_come = True
                     machine.wake(step_id)
             elif step.due and step.due <= now:
                 if step.status == "backoff":
                     self._resume(machine, step_id)
                 elif step.status == "ready":
                     attempts.fail_unstarted(machine, step)
+        return has_timer_come
 
     def _resume(self, machine: Machine, step_id: int) -> None:
         step = machine.header.steps[step_id]

@@ -187,7 +187,7 @@ class ReadingTests(EngineSuiteBase):
 
         self.play(tmp_path, flow, scenario)
 
-    def test_an_engine_is_unusable_before_and_after_its_context(self, tmp_path: Path) -> None:
+    def test_an_engine_is_unusable_after_its_context(self, tmp_path: Path) -> None:
         """`EngineClosedError`, and the storage can be opened again."""
         flow = counter_flow()
 

@@ -1,0 +1,51 @@
+"""Rules that hold for the whole repository."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_LINES = 600
+
+
+def tracked_files(*patterns: str) -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [ROOT / name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_source_file_is_longer_than_the_limit() -> None:
+    files = tracked_files("*.py", "*.md")
+    assert files
+    too_long = {str(file.relative_to(ROOT)): lines for file in files if (lines := _line_count(file)) > MAX_LINES}
+    assert too_long == {}
+
+
+def _line_count(file: Path) -> int:
+    return file.read_text(encoding="utf-8").count("\n")
+
+
+def test_all_packages_have_one_version_and_the_licence() -> None:
+    projects = {
+        file.parent.name: tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        for file in sorted(ROOT.glob("packages/*/pyproject.toml"))
+    }
+    assert len({project["version"] for project in projects.values()}) == 1
+    assert {project["license"] for project in projects.values()} == {"Apache-2.0"}
+    for folder, project in projects.items():
+        assert (ROOT / "packages" / folder / str(project["readme"])).is_file()
+        [package] = [path for path in (ROOT / "packages" / folder / "src").iterdir() if path.is_dir()]
+        assert (package / "py.typed").is_file()
+
+
+def test_every_dependency_of_a_package_has_a_lower_bound() -> None:
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        for requirement in tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]:
+            assert requirement.startswith("dex-") or ">=" in requirement, f"{file}: {requirement}"
