@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from dex_flow.errors import DefinitionError
 from dex_flow.waits import ChannelCondition
@@ -23,6 +23,12 @@ class Declaration(Generic[Value]):
     """
 
     __slots__ = ("name", "value_type")
+
+    @overload
+    def __init__(self, name: str, value_type: type[Value]) -> None: ...
+
+    @overload
+    def __init__(self, name: str, value_type: Any) -> None: ...
 
     def __init__(self, name: str, value_type: Any) -> None:
         if not isinstance(name, str) or not name:

@@ -26,6 +26,7 @@ class CommitFeed:
         self._listeners: tuple[Listener, ...] = ()
         self._sender = WakeUpSender(database.path)
         database.writer.after_commit.append(self._report)
+        database.on_close.append(self._sender.close)
 
     def changed(self, flow_id: str) -> None:
         """Note a change; called on the writer thread inside the transaction."""

@@ -43,12 +43,14 @@ class SharedDatabase:
         path: The real path of the file.
         workers_directory: Where the workers of this database hold their lock files.
         writer: The one writer of this process.
+        on_close: Called after the writer has stopped, by the last `release`.
     """
 
     def __init__(self, path: Path, file_key: _FileKey, gate: CommitGate, writer: GroupWriter) -> None:
         self.path = path
         self.workers_directory = path.with_name(f"{path.name}.workers")
         self.writer = writer
+        self.on_close: list[Callable[[], None]] = []
         self._file_key = file_key
         self._gate = gate
         self._users = 0
@@ -70,6 +72,8 @@ class SharedDatabase:
             self._users -= 1
             if self._users == 0:
                 self.writer.close()
+                for close in self.on_close:
+                    close()
                 self._gate.close()
                 del _open_databases[self._file_key]
 

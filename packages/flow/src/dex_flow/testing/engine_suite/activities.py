@@ -104,9 +104,7 @@ class ActivityTests(EngineSuiteBase):
             calls.append(activity.attempt)
             raise ValueError(f"wrong {activity.attempt}")
 
-        options = StepOptions(
-            retry=Retry(attempts=2, backoff=timedelta(milliseconds=1)), failure_route="RecoverWork"
-        )
+        options = StepOptions(retry=Retry(attempts=2, backoff=timedelta(milliseconds=1)), failure_route="RecoverWork")
         flow = work_flow(body, options)
 
         async def scenario(engine: Engine) -> None:

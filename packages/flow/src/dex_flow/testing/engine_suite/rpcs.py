@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -130,10 +131,10 @@ class RpcTests(EngineSuiteBase):
 
         async def scenario(engine: Engine) -> None:
             await engine.start_flow(flow, "typed", 1)
-            wrong: list[object] = ["one", object(), None]
+            wrong: list[Any] = ["one", object(), None]
             for value in wrong:
                 with pytest.raises((TypeError, ValueError, msgspec.MsgspecError, DexFlowError)):
-                    await engine.invoke_rpc(flow, "typed", ADD, value)  # type: ignore[arg-type]
+                    await engine.invoke_rpc(flow, "typed", ADD, value)
             assert await engine.get_attribute("typed", TOTAL) == 1
 
         self.play(tmp_path, flow, scenario)
@@ -189,7 +190,7 @@ class RpcTests(EngineSuiteBase):
 
         async def scenario(engine: Engine) -> None:
             await engine.start_flow(flow, "given up", 4)
-            assert await engine.invoke_rpc(flow, "given up", ABANDON, "no hope") is None
+            await engine.invoke_rpc(flow, "given up", ABANDON, "no hope")
             description = await engine.describe_flow("given up")
             assert (description.status, description.failure) == ("failed", "no hope")
             assert await engine.get_attribute("given up", OVERWRITTEN) == "no hope"

@@ -148,7 +148,9 @@ class TimerTests(EngineSuiteBase):
             assert await engine.skip_timer("skip", far.step_execution_id) is True
             assert (await received(engine, "skip", "far")).index == 1
             assert await engine.skip_timer("skip", far.step_execution_id) is False
-            assert (await wait_for_step(engine, "skip", "Listen", "waiting")).step_execution_id == mail.step_execution_id
+            assert (
+                await wait_for_step(engine, "skip", "Listen", "waiting")
+            ).step_execution_id == mail.step_execution_id
             await engine.stop_flow("skip")
             assert await engine.skip_timer("skip", mail.step_execution_id) is False
 

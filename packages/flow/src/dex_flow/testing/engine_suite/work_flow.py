@@ -52,7 +52,7 @@ class WorkPlan(msgspec.Struct, frozen=True):
         stays_open: The Flow stays open after the last Work.
     """
 
-    works: list[str] = ["work"]
+    works: list[str] = []
     blocked: PureMethod = ""
     setting: str = ""
     skips: bool = False

@@ -1,0 +1,299 @@
+"""What is particular to the embedded engine: files, durability, slots, shutdown, a storage that refuses commits."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dex_flow import (
+    ActivityStep,
+    Attribute,
+    AttributeMap,
+    Channel,
+    Decision,
+    DefinitionError,
+    EngineClosedError,
+    Flow,
+    FlowDefinitionMismatchError,
+    InlineStep,
+    Retry,
+    Rpc,
+    StateView,
+    StepOptions,
+    StorageError,
+    StoredFormatError,
+    Transaction,
+    Wait,
+    dead_end,
+    go_to_many,
+    move,
+)
+from dex_flow.embedded import EmbeddedEngine
+
+DEADLINE = 60.0
+
+jobs = Channel("Jobs", str)
+results = AttributeMap("Results", str)
+lost = Attribute("Lost", str)
+
+
+class AwaitJob(InlineStep[None]):
+    def wait_for(self, view: StateView, input: None) -> Wait:
+        return Wait.any_of(jobs.receive())
+
+    def execute(self, tx: Transaction, input: None) -> Decision:
+        (name,) = tx.wait_result.received
+        return go_to_many(move(Work, name), move(AwaitJob))
+
+
+class _Work(ActivityStep[str, str, str]):
+    def __init__(self, work: Callable[[str], Any]) -> None:
+        self._work = work
+
+    def load(self, view: StateView, input: str) -> str:
+        return input
+
+    async def run(self, activity: Any, snapshot: str) -> str:
+        return str(await self._work(snapshot))
+
+    def commit(self, tx: Transaction, input: str, outcome: str) -> Decision:
+        tx.set_instance(results, input, outcome)
+        return dead_end()
+
+
+class Work(_Work):
+    options = StepOptions(retry=Retry(attempts=3))
+
+
+class WorkOnce(_Work):
+    step_type = "Work"
+    options = StepOptions(retry=Retry(attempts=1), failure_route="RecordLoss")
+
+
+class RecordLoss(InlineStep[str]):
+    def execute(self, tx: Transaction, input: str) -> Decision:
+        assert tx.recovery_error is not None
+        tx.set(lost, f"{input}: {tx.recovery_error.error_type} {tx.recovery_error.attempt_progress}")
+        return dead_end()
+
+
+def _submit(tx: Transaction, name: str) -> int:
+    return tx.publish(jobs, name)
+
+
+submit = Rpc("submit", _submit, str, int)
+
+
+def make_flow(work: Callable[[str], Any], *, once: bool = False, compatibility: int = 1) -> Flow:
+    step = WorkOnce(work) if once else Work(work)
+    return Flow(
+        "Jobs",
+        steps=[AwaitJob(), step, RecordLoss()],
+        start_step=AwaitJob,
+        declarations=[jobs, results, lost],
+        rpcs=[submit],
+        compatibility=compatibility,
+    )
+
+
+async def echo(name: str) -> str:
+    return f"did {name}"
+
+
+async def result(engine: EmbeddedEngine, flow_id: str, name: str) -> str:
+    return await engine.wait_until(flow_id, lambda view: view.get_instance(results, name), timeout=DEADLINE)
+
+
+def test_opening_a_file_of_a_newer_release_fails(tmp_path: Path) -> None:
+    path = tmp_path / "flows.db"
+
+    async def create() -> None:
+        async with EmbeddedEngine(path, [make_flow(echo)]):
+            pass
+
+    asyncio.run(create())
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoredFormatError, match="99"):
+        asyncio.run(create())
+
+
+def test_using_an_engine_that_is_not_open_fails(tmp_path: Path) -> None:
+    flow = make_flow(echo)
+    engine = EmbeddedEngine(tmp_path / "flows.db", [flow])
+    with pytest.raises(EngineClosedError):
+        asyncio.run(engine.start_flow(flow, "a"))
+
+
+def test_two_flows_of_one_type_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="Jobs"):
+        EmbeddedEngine(tmp_path / "flows.db", [make_flow(echo), make_flow(echo)])
+
+
+def test_an_incompatible_definition_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        old, new = make_flow(echo), make_flow(echo, compatibility=2)
+        async with EmbeddedEngine(tmp_path / "flows.db", [old]) as engine:
+            await engine.start_flow(old, "a")
+        async with EmbeddedEngine(tmp_path / "flows.db", [new]) as engine:
+            with pytest.raises(FlowDefinitionMismatchError):
+                await engine.invoke_rpc(new, "a", submit, "x")
+        async with EmbeddedEngine(tmp_path / "flows.db", [old]) as engine:
+            await engine.invoke_rpc(old, "a", submit, "y")
+            assert await result(engine, "a", "y") == "did y"
+            assert await engine.get_attribute_instance("a", results, "x") is None
+
+    asyncio.run(main())
+
+
+def test_more_ready_steps_than_slots_all_run(tmp_path: Path) -> None:
+    running = 0
+    most = 0
+
+    async def count(name: str) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return name
+
+    async def main() -> None:
+        flow = make_flow(count)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow], max_concurrent_steps=2) as engine:
+            ids = [f"flow-{number}" for number in range(8)]
+            for flow_id in ids:
+                await engine.start_flow(flow, flow_id)
+            await asyncio.gather(*(engine.invoke_rpc(flow, i, submit, str(n)) for i in ids for n in range(4)))
+            for flow_id in ids:
+                for number in range(4):
+                    assert await result(engine, flow_id, str(number)) == str(number)
+
+    asyncio.run(main())
+    assert most <= 2
+
+
+def test_process_durability_flushes_accepted_calls_and_started_markers_only(tmp_path: Path) -> None:
+    async def flushes(durability: Any, *, once: bool) -> int:
+        flow = make_flow(echo, once=once)
+        path = tmp_path / f"{durability}-{once}.db"
+        async with EmbeddedEngine(path, [flow], durability=durability) as engine:
+            await engine.start_flow(flow, "a")
+            before = engine.counters.durable_commits
+            for number in range(5):
+                await engine.invoke_rpc(flow, "a", submit, str(number))
+                await result(engine, "a", str(number))
+            return engine.counters.durable_commits - before
+
+    assert asyncio.run(flushes("power", once=False)) == 10
+    assert asyncio.run(flushes("process", once=False)) == 5
+    assert asyncio.run(flushes("power", once=True)) == 15
+    assert asyncio.run(flushes("process", once=True)) == 10
+
+
+def test_closing_waits_for_a_running_attempt(tmp_path: Path) -> None:
+    async def main() -> None:
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def wait(name: str) -> str:
+            started.set()
+            await release.wait()
+            return name
+
+        flow = make_flow(wait, once=True)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow], shutdown_grace=DEADLINE) as engine:
+            await engine.start_flow(flow, "a")
+            await engine.invoke_rpc(flow, "a", submit, "job")
+            await started.wait()
+            asyncio.get_running_loop().call_soon(release.set)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow], runs_worker=False) as engine:
+            assert await result(engine, "a", "job") == "job"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_closing_without_grace_hands_running_steps_over(tmp_path: Path, once: bool) -> None:
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def hang(name: str) -> str:
+            started.set()
+            await asyncio.Event().wait()
+            return name
+
+        flow = make_flow(hang, once=once)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow], shutdown_grace=0) as engine:
+            await engine.start_flow(flow, "a")
+            await engine.invoke_rpc(flow, "a", submit, "job")
+            await started.wait()
+        again = make_flow(echo, once=once)
+        async with EmbeddedEngine(tmp_path / "flows.db", [again]) as engine:
+            if once:
+                loss = await engine.wait_until("a", lambda view: view.get(lost), timeout=DEADLINE)
+                assert loss == "job: WorkerLost NOT_COMPLETED"
+            else:
+                assert await result(engine, "a", "job") == "did job"
+
+    asyncio.run(main())
+
+
+def test_an_outcome_the_storage_refuses_is_kept_until_it_takes_it(tmp_path: Path) -> None:
+    runs = 0
+
+    async def main() -> None:
+        release = asyncio.Event()
+        started = asyncio.Event()
+
+        async def big(name: str) -> str:
+            nonlocal runs
+            runs += 1
+            started.set()
+            await release.wait()
+            return "x" * 200_000
+
+        flow = make_flow(big, once=True)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine:
+            await engine.start_flow(flow, "a")
+            await engine.invoke_rpc(flow, "a", submit, "job")
+            await started.wait()
+            writer = engine._database.writer
+            await writer.write(lambda c: _limit_pages(c, full=True))
+            release.set()
+            with pytest.raises(StorageError):
+                # As big as the outcome: this shows that the storage is full without waiting for the worker.
+                await engine.invoke_rpc(flow, "a", submit, "y" * 200_000)
+            await writer.write(lambda c: _limit_pages(c, full=False))
+            assert len(await result(engine, "a", "job")) == 200_000
+
+    asyncio.run(main())
+    assert runs == 1
+
+
+def _limit_pages(connection: sqlite3.Connection, *, full: bool) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    limit = pages + 5 if full else 1_000_000
+    connection.execute(f"PRAGMA max_page_count = {limit}").fetchall()
+
+
+def test_a_value_that_cannot_be_stored_fails_its_step_alone(tmp_path: Path) -> None:
+    async def surrogate(name: str) -> str:
+        return "\ud800" if name == "bad" else name
+
+    async def main() -> None:
+        flow = make_flow(surrogate, once=True)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine:
+            await engine.start_flow(flow, "a")
+            await engine.invoke_rpc(flow, "a", submit, "bad")
+            loss = await engine.wait_until("a", lambda view: view.get(lost), timeout=DEADLINE)
+            assert loss.startswith("bad: UnicodeEncodeError")
+            await engine.invoke_rpc(flow, "a", submit, "good")
+            assert await result(engine, "a", "good") == "good"
+
+    asyncio.run(main())
