@@ -83,6 +83,12 @@ class Stream(Declaration[Value]):
 
     __slots__ = ("capacity_bytes",)
 
+    @overload
+    def __init__(self, name: str, value_type: type[Value], capacity_bytes: int = ...) -> None: ...
+
+    @overload
+    def __init__(self, name: str, value_type: Any, capacity_bytes: int = ...) -> None: ...
+
     def __init__(self, name: str, value_type: Any, capacity_bytes: int = DEFAULT_STREAM_CAPACITY_BYTES) -> None:
         super().__init__(name, value_type)
         if capacity_bytes < 1:

@@ -1,1 +1,68 @@
-"""The built-in agent loop for durable agent sessions."""
+"""The built-in agent loop of durable agent sessions: agent definitions, function tools and model clients."""
+
+from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext, Instructions
+from dex_agents_stepwise.framework_items import (
+    ModelOutputItem,
+    StoredItem,
+    StoredToolCall,
+    ToolResultItem,
+    UnreadableFrameworkItemError,
+    UserTextItem,
+    decode_framework_item,
+    encode_framework_item,
+)
+from dex_agents_stepwise.function_tool import FunctionTool, ToolEffectName, function_tool
+from dex_agents_stepwise.input_items import build_input_items
+from dex_agents_stepwise.model_client import (
+    ModelClient,
+    ModelInputItem,
+    ModelOutput,
+    ModelRequest,
+    ModelResponse,
+    ModelSettings,
+    ModelToolCall,
+    ModelToolDefinition,
+    ModelToolResult,
+    ModelUserText,
+)
+from dex_agents_stepwise.scripted_model_client import ScriptedModelClient, ScriptedModelReply, ScriptedToolCall
+from dex_agents_stepwise.session_flow import create_stepwise_agent_session_flow
+from dex_agents_stepwise.stepwise_agent_runner import StepwiseAgentRunner
+from dex_agents_stepwise.tool_call_context import ToolCallContext
+from dex_agents_stepwise.tool_results import UnrenderableToolResultError, render_tool_result
+
+__all__ = (
+    "AgentDefinition",
+    "FunctionTool",
+    "InstructionContext",
+    "Instructions",
+    "ModelClient",
+    "ModelInputItem",
+    "ModelOutput",
+    "ModelOutputItem",
+    "ModelRequest",
+    "ModelResponse",
+    "ModelSettings",
+    "ModelToolCall",
+    "ModelToolDefinition",
+    "ModelToolResult",
+    "ModelUserText",
+    "ScriptedModelClient",
+    "ScriptedModelReply",
+    "ScriptedToolCall",
+    "StepwiseAgentRunner",
+    "StoredItem",
+    "StoredToolCall",
+    "ToolCallContext",
+    "ToolEffectName",
+    "ToolResultItem",
+    "UnreadableFrameworkItemError",
+    "UnrenderableToolResultError",
+    "UserTextItem",
+    "build_input_items",
+    "create_stepwise_agent_session_flow",
+    "decode_framework_item",
+    "encode_framework_item",
+    "function_tool",
+    "render_tool_result",
+)
