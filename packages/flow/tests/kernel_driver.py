@@ -18,12 +18,16 @@ from dex_flow import (
     Flow,
     InlineStep,
     Proceed,
+    RecoveryError,
+    Retry,
     Rpc,
     Step,
     StepOptions,
     Stream,
     Wait,
     dead_end,
+    go_to_many,
+    move,
 )
 from dex_flow.kernel import (
     AttemptFailed,
@@ -124,8 +128,9 @@ def inline(
     next_steps: tuple[str, ...] | None = None,
 ) -> InlineStep[Any]:
     """An InlineStep that notes its type and ends, unless told otherwise."""
-    members = {"step_type": step_type, "options": options, "next_steps": next_steps, "input_type": input_type}
+    members = {"step_type": step_type, "options": options, "next_steps": next_steps}
     step: Any = type(step_type, (ScriptedInline,), members)()
+    step.input_type = input_type
     step.on_wait = wait
     step.on_execute = execute or end_with(step_type)
     return step  # type: ignore[no-any-return]
@@ -150,20 +155,38 @@ def activity(
         note(tx, f"{step_type}={outcome}")
         return dead_end()
 
-    members = {
-        "step_type": step_type,
-        "options": options,
-        "next_steps": next_steps,
-        "input_type": input_type,
-        "outcome_type": outcome_type,
-    }
+    members = {"step_type": step_type, "options": options, "next_steps": next_steps}
     step: Any = type(step_type, (ScriptedActivity,), members)()
+    step.input_type, step.outcome_type = input_type, outcome_type
     step.on_wait = wait
     step.on_begin = before_run
     step.on_load = load
     step.on_commit = commit or note_outcome
     step.on_failed_attempt = on_attempt_failed
     return step  # type: ignore[no-any-return]
+
+
+def spread(*step_types: str) -> InlineStep[Any]:
+    """A Step that begins others at once."""
+    return inline("Start", lambda tx, _: go_to_many(*(move(step_type) for step_type in step_types)))
+
+
+def note_recovery(tx: Any, input: Any) -> Decision:
+    """Code of a failure route that notes why it was taken."""
+    error: RecoveryError = tx.recovery_error
+    note(tx, f"{input}: {error.error_type}: {error.message} ({error.attempt_progress}, {error.attempts})")
+    return dead_end()
+
+
+def attempts(count: int | None, **retry: Any) -> StepOptions:
+    """Options that route the failure of the last attempt to the Step `Failed`."""
+    return StepOptions(retry=Retry(attempts=count, **retry), failure_route="Failed")
+
+
+def failing(options: StepOptions, **step: Any) -> Driver:
+    """A started Flow whose Step `Work` routes its failure to a Step that notes it."""
+    driver = Driver(activity("Work", options=options, **step), inline("Failed", note_recovery))
+    return driver.start("order 7")
 
 
 class Driver:

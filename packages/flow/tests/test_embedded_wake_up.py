@@ -86,7 +86,7 @@ def test_a_receiver_is_woken_by_another_process_each_time(tmp_path: Path) -> Non
                 woken.clear()
         finally:
             receiver.close()
-        assert not receiver.path.exists()
+        assert not receiver.path.parent.exists()
 
     try:
         asyncio.run(receive())
@@ -211,6 +211,22 @@ def test_paths_of_one_file_share_a_folder_that_only_the_user_may_enter(tmp_path:
     assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
 
 
+def test_a_folder_that_the_last_receiver_removed_comes_back_with_the_next_one(tmp_path: Path) -> None:
+    database = tmp_path / "a.db"
+    sender = WakeUpSender(database)
+
+    async def receive() -> Path:
+        receiver = WakeUpReceiver(database, lambda: None)
+        receiver.close()
+        return receiver.path.parent
+
+    for _ in range(2):
+        folder = asyncio.run(receive())
+        assert not folder.exists()
+        sender.notify()
+    sender.close()
+
+
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     folder = locate_wake_up_folder(tmp_path / "a.db")
     folder.chmod(0o755)
@@ -232,4 +248,3 @@ def test_a_long_temporary_directory_does_not_break_the_socket_path(
         receiver.close()
 
     asyncio.run(receive())
-    locate_wake_up_folder(tmp_path / "a.db").rmdir()

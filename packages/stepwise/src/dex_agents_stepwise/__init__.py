@@ -11,7 +11,7 @@ from dex_agents_stepwise.framework_items import (
     decode_framework_item,
     encode_framework_item,
 )
-from dex_agents_stepwise.function_tool import FunctionTool, ToolEffectName, function_tool
+from dex_agents_stepwise.function_tools import FunctionTool, ToolEffectName, function_tool
 from dex_agents_stepwise.input_items import build_input_items
 from dex_agents_stepwise.model_client import (
     ModelClient,

@@ -28,6 +28,7 @@ _SUFFIX = ".sock"
 _MAX_SOCKET_PATH_BYTES = 103  # the smallest limit of the systems we run on, without its closing zero byte
 _SETTLED_NANOSECONDS = 100_000_000
 _MAX_DATAGRAMS_PER_READ = 64
+_MAX_BIND_ATTEMPTS = 10
 
 _own_sockets: set[str] = set()
 os.register_at_fork(after_in_child=_own_sockets.clear)
@@ -46,8 +47,7 @@ def locate_wake_up_folder(database_path: Path) -> Path:
     folder = _build_folder(base, name)
     for directory in (folder.parent, folder):
         try:
-            directory.mkdir(mode=0o700, exist_ok=True)
-            status = directory.lstat()
+            status = _create_directory(directory)
         except OSError as error:
             raise StorageError(f"cannot create the folder of wake-up sockets {directory}: {error}") from error
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -77,16 +77,16 @@ class WakeUpReceiver:
         self._loop = asyncio.get_running_loop() if loop is None else loop
         self._process = os.getpid()
         self._closed = False
-        self.path = locate_wake_up_folder(database_path) / f"{secrets.token_hex(4)}{_SUFFIX}"
+        name = f"{secrets.token_hex(4)}{_SUFFIX}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        _own_sockets.add(self.path.name)
+        _own_sockets.add(name)
         try:
-            self._socket.bind(os.fspath(self.path))
-        except OSError as error:
-            _own_sockets.discard(self.path.name)
+            self._socket.setblocking(False)
+            self.path = _bind(self._socket, database_path, name)
+        except BaseException:
+            _own_sockets.discard(name)
             self._socket.close()
-            raise StorageError(f"cannot create the wake-up socket {self.path}: {error}") from error
+            raise
         self._loop.add_reader(self._socket.fileno(), self._read)
 
     def close(self) -> None:
@@ -102,6 +102,7 @@ class WakeUpReceiver:
         self.path.unlink(missing_ok=True)
         self._socket.close()
         _own_sockets.discard(self.path.name)
+        _remove_if_empty(self.path.parent)
 
     def _read(self) -> None:
         for _ in range(_MAX_DATAGRAMS_PER_READ):
@@ -145,6 +146,7 @@ class WakeUpSender:
     def close(self) -> None:
         """Release the sending socket."""
         self._socket.close()
+        _remove_if_empty(self._folder)
 
     def _list_others(self) -> tuple[str, ...]:
         try:
@@ -160,7 +162,7 @@ class WakeUpSender:
                 settled = time.time_ns() - modified_at > _SETTLED_NANOSECONDS
                 self._listed_at = modified_at if settled else None
         except FileNotFoundError:
-            self._paths = ()  # a cleaner of temporary files removed it; receivers look for news regularly anyway
+            self._listed_at, self._paths = None, ()  # the last receiver removed it
         except OSError as error:
             logger.warning("cannot list the wake-up sockets in %s: %r", self._folder, error)
             self._paths = ()
@@ -173,6 +175,36 @@ class WakeUpSender:
             pass
         except OSError as error:
             logger.warning("cannot remove the wake-up socket %s of a dead process: %r", path, error)
+
+
+def _create_directory(directory: Path) -> os.stat_result:
+    while True:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        try:
+            return directory.lstat()
+        except FileNotFoundError:
+            continue  # another process has just closed and removed the folder
+
+
+def _bind(receiving_socket: socket.socket, database_path: Path, name: str) -> Path:
+    for _ in range(_MAX_BIND_ATTEMPTS):
+        path = locate_wake_up_folder(database_path) / name
+        try:
+            receiving_socket.bind(os.fspath(path))
+        except FileNotFoundError:
+            continue  # another process has just closed and removed the folder
+        except OSError as error:
+            raise StorageError(f"cannot create the wake-up socket {path}: {error}") from error
+        return path
+    raise StorageError(f"cannot create a wake-up socket in {path.parent}: the folder vanishes again and again")
+
+
+def _remove_if_empty(folder: str | os.PathLike[str]) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            logger.warning("cannot remove the empty folder of wake-up sockets %s: %r", folder, error)
 
 
 def _build_folder(base: Path, name: str) -> Path:

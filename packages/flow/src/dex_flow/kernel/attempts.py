@@ -153,7 +153,7 @@ def attempt_succeeded(machine: Machine, step_id: int, attempt: int, outcome: Any
         text = f"the outcome of {step.type} cannot be stored: {message}"
         _end_attempt(machine, step, AttemptFailure(error_type=error_type, message=text, is_retryable=False), "failed")
         return
-    machine.put_body(step.id, replace(machine.body(step), outcome=Raw(data)))
+    machine.put_body(step.id, replace(machine.body(step), outcome=(Raw(data),)))
     machine.back_off(step, "commit", error)
 
 
@@ -163,7 +163,7 @@ def commit_stored_outcome(machine: Machine, step: OpenStep) -> None:
     assert isinstance(definition, ActivityStep)
     stored = machine.body(step).outcome
     assert stored is not None
-    error = _commit(machine, step, lambda: decode(definition.outcome_type, stored))
+    error = _commit(machine, step, lambda: decode(definition.outcome_type, stored[0]))
     if error is not None:
         machine.back_off(step, "commit", error)
 

@@ -82,12 +82,20 @@ class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
 
 
 class StepBody(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What an open Step carries. `consumed` has one list per condition of its wait."""
+    """What an open Step carries.
+
+    Attributes:
+        input: The encoded input.
+        consumed: Encoded messages, one group per condition of the wait.
+        recovery: Set when the Step is a failure route.
+        outcome: The encoded outcome of a `commit` that raised, in a tuple of one: msgspec reads no `Raw | None`.
+        checkpoint: What the last heartbeat saved.
+    """
 
     input: msgspec.Raw
     consumed: tuple[tuple[msgspec.Raw, ...], ...] = ()
     recovery: RecoveryError | None = None
-    outcome: msgspec.Raw | None = None
+    outcome: tuple[msgspec.Raw] | None = None
     checkpoint: str | None = None
 
 
@@ -117,7 +125,7 @@ class _StoredHeader(msgspec.Struct, array_like=True):
     next_history: int
     next_request: int
     steps: list[OpenStep]
-    result: msgspec.Raw | None = None
+    result: tuple[msgspec.Raw] | None = None
     failure: str | None = None
 
 
@@ -141,7 +149,7 @@ def encode_header(header: FlowHeader) -> bytes:
             header.next_history,
             header.next_request,
             [steps[step_id] for step_id in sorted(steps)],
-            header.result,
+            None if header.result is None else (header.result,),
             header.failure,
         )
     )
@@ -165,7 +173,7 @@ def decode_header(data: bytes) -> FlowHeader:
         stored.next_message,
         stored.next_history,
         stored.next_request,
-        stored.result,
+        None if stored.result is None else stored.result[0],
         stored.failure,
         {step.id: step for step in stored.steps},
     )

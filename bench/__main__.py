@@ -1,0 +1,67 @@
+"""Command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.session_turns import run_turns
+from bench.turn_benchmark import TurnBenchmark, TurnBenchmarkSize
+from bench.turn_report import print_report, report_json
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark that the arguments name."""
+    options = _parser().parse_args(arguments)
+    if options.benchmark == "run-turns":
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            asyncio.run(run_turns(Path(directory) / "turns.db", options.turns))
+        return 0
+    size = TurnBenchmarkSize.quick() if options.quick else TurnBenchmarkSize()
+    if options.turns is not None:
+        size = replace(size, turns=options.turns)
+    if options.sessions is not None:
+        size = replace(size, sessions=options.sessions)
+    # Progress goes to the terminal and never into the JSON.
+    progress = Console(stderr=True)
+    with progress.status("starting") as status:
+        report = asyncio.run(TurnBenchmark(size, status.update).run())
+    if options.json:
+        print(report_json(report))
+    else:
+        print_report(report, Console())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of durable agent sessions.")
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True)
+    turn = benchmarks.add_parser("turn", help="time and disk cost of one turn, beside raw SQLite")
+    turn.add_argument("--json", action="store_true", help="print one JSON object")
+    turn.add_argument("--turns", type=_at_least(1), metavar="N", help="turns of a round with one session")
+    turn.add_argument("--sessions", type=_at_least(2), metavar="N", help="concurrent sessions of the other rounds")
+    turn.add_argument("--quick", action="store_true", help="a few seconds, rough numbers, no turn 1000")
+    turns = benchmarks.add_parser("run-turns", help="only run turns of one session, under a tracer or profiler")
+    turns.add_argument("--turns", type=_at_least(1), default=100, metavar="N")
+    return parser
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}")
+        return value
+
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

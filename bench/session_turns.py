@@ -1,0 +1,138 @@
+"""Turns of real sessions on the embedded engine, driven and awaited through the public client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bench.measurements import Round, run_round
+from bench.scripted_agent import USER_TEXT, ToolKind, create_benchmark_flow
+from dex_agents.client import AgentSessionClient
+from dex_flow.embedded import EmbeddedEngine
+
+__all__ = [
+    "Durability",
+    "LongSession",
+    "TurnCosts",
+    "measure_turn_costs",
+    "run_long_session",
+    "run_session_round",
+    "run_turns",
+]
+
+Durability = Literal["power", "process"]
+
+TURN_TIMEOUT_SECONDS = 60.0
+
+
+class TurnFailedError(Exception):
+    """A turn of the benchmark did not end with its answer, so its time means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCosts:
+    """What a turn costs, whatever the machine does meanwhile.
+
+    Attributes:
+        commits: Commits that were flushed to disk.
+        live_commits: Further commits, not flushed, for live events.
+        stored_bytes: Growth of the database file.
+    """
+
+    commits: float
+    live_commits: float
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LongSession:
+    """Seconds of every turn of one session, and how they split.
+
+    Attributes:
+        latencies: Seconds per turn, in order.
+        model_attempts: Seconds of every turn that its model attempts took, which load the model input.
+    """
+
+    latencies: list[float]
+    model_attempts: list[float]
+
+
+@contextlib.asynccontextmanager
+async def _open_sessions(
+    path: Path, sessions: int, durability: Durability, tool_kind: ToolKind
+) -> AsyncIterator[tuple[EmbeddedEngine, AgentSessionClient, list[str]]]:
+    flow = create_benchmark_flow(tool_kind)
+    session_ids = [f"session-{number}" for number in range(sessions)]
+    async with EmbeddedEngine(path, [flow], durability=durability) as engine:
+        client = AgentSessionClient(engine, flow)
+        await asyncio.gather(*(client.start_session(session_id) for session_id in session_ids))
+        yield engine, client, session_ids
+
+
+async def _run_session(client: AgentSessionClient, session_id: str, turns: int) -> list[float]:
+    latencies = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        await client.send_user_message(session_id, USER_TEXT)
+        state = await client.wait_until_idle(session_id, timeout=TURN_TIMEOUT_SECONDS)
+        latencies.append(time.perf_counter() - start)
+        if state.last_turn_error is not None:
+            raise TurnFailedError(f"a turn of {session_id} failed: {state.last_turn_error}")
+    return latencies
+
+
+async def _run_sessions(client: AgentSessionClient, session_ids: list[str], turns_per_session: int) -> list[float]:
+    groups = await asyncio.gather(*(_run_session(client, session_id, turns_per_session) for session_id in session_ids))
+    return [seconds for group in groups for seconds in group]
+
+
+async def run_session_round(path: Path, sessions: int, turns_per_session: int, durability: Durability) -> Round:
+    """Run a number of sessions at the same time on a new file, each one turn after the other."""
+    async with _open_sessions(path, sessions, durability, "single_attempt") as (_, client, session_ids):
+        await _run_sessions(client, session_ids, 1)
+        return await run_round(lambda: _run_sessions(client, session_ids, turns_per_session))
+
+
+async def run_turns(path: Path, turns: int) -> None:
+    """Run turns of one session on a new file with every commit flushed, for whoever counts system calls."""
+    async with _open_sessions(path, 1, "power", "single_attempt") as (_, client, session_ids):
+        await _run_sessions(client, session_ids, turns)
+
+
+async def measure_turn_costs(path: Path, turns: int, tool_kind: ToolKind) -> TurnCosts:
+    """Count commits and bytes per turn of one session on a new file."""
+    async with _open_sessions(path, 1, "power", tool_kind) as (_, client, session_ids):
+        await _run_sessions(client, session_ids, 1)
+    size = path.stat().st_size
+    flow = create_benchmark_flow(tool_kind)
+    async with EmbeddedEngine(path, [flow], durability="power") as engine:
+        client = AgentSessionClient(engine, flow)
+        commits, durable = engine.counters.commits, engine.counters.durable_commits
+        await _run_sessions(client, session_ids, turns)
+        commits, durable = engine.counters.commits - commits, engine.counters.durable_commits - durable
+    return TurnCosts(
+        commits=round(durable / turns, 2),
+        live_commits=round((commits - durable) / turns, 2),
+        stored_bytes=round((path.stat().st_size - size) / turns),
+    )
+
+
+async def run_long_session(path: Path, turns: int) -> LongSession:
+    """Run one session of many turns on a new file, every commit flushed."""
+    async with _open_sessions(path, 1, "power", "single_attempt") as (engine, client, [session_id]):
+        latencies = await _run_session(client, session_id, turns)
+        history = await engine.read_step_history(session_id, limit=1_000 * turns)
+    model_attempts = [
+        (entry.finished_at - entry.started_at).total_seconds()
+        for entry in history
+        if entry.step_type == "RunModel" and entry.method == "run"
+    ]
+    return LongSession(
+        latencies=latencies,
+        model_attempts=[sum(model_attempts[index : index + 2]) for index in range(0, 2 * turns, 2)],
+    )

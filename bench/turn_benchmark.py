@@ -1,0 +1,206 @@
+"""The turn benchmark: rounds of ours and of the floor in turn, so that noise of the machine hits both."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sqlite3
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from bench.measurements import Round, TurnSummary, median_milliseconds, summarize
+from bench.raw_sqlite_floor import FloorWorkload, measure_stored_bytes, run_floor_round
+from bench.session_turns import LongSession, TurnCosts, measure_turn_costs, run_long_session, run_session_round
+from bench.sync_calls import count_sync_calls_per_turn
+
+__all__ = ["TurnBenchmark", "TurnBenchmarkSize", "TurnReport"]
+
+Report = Callable[[str], None]
+
+# The floor's turns are so short that a round of as many would be over before a noisy moment is.
+_FLOOR_TURNS_FACTOR = 3
+_EARLY_TURNS = slice(4, 15)
+_LATE_TURNS = slice(994, 1_005)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBenchmarkSize:
+    """How much to run.
+
+    Attributes:
+        rounds: Rounds of each kind, one kind after the other, repeated.
+        turns: Turns of a round with one session.
+        sessions: Concurrent sessions of the other rounds.
+        turns_per_session: Turns of each concurrent session.
+        counted_turns: Turns in which commits, bytes and system calls are counted.
+        long_turns: Turns of the long session; fewer than 1,005 leave `turn_1000_ms` out.
+    """
+
+    rounds: int = 4
+    turns: int = 100
+    sessions: int = 50
+    turns_per_session: int = 8
+    counted_turns: int = 40
+    long_turns: int = 1_005
+
+    @classmethod
+    def quick(cls) -> TurnBenchmarkSize:
+        """A few seconds; the numbers are rough."""
+        return cls(rounds=1, turns=10, turns_per_session=1, counted_turns=10, long_turns=15)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """What the benchmark found; the field names are the keys of its JSON.
+
+    Attributes:
+        power: Every commit flushed to disk, by `sessions_<n>`.
+        process: Commits survive a killed process.
+        floor: Raw SQLite with as many flushed commits and as many bytes.
+        syncs_per_turn: Flushes to disk of a turn in `power`.
+        syncs_counted_by: `strace`, or `durable_commits` where nothing may be traced.
+        commits_per_turn: Flushed commits of a turn with a single-attempt tool.
+        repeatable_tool_commits_per_turn: The same with a tool that may run again.
+        live_commits_per_turn: Commits of live events, which are not flushed.
+        bytes_per_turn: Growth of the database file.
+        floor_bytes_per_turn: The floor's.
+        turn_10_ms: Median of turns 5 to 15 of one session in `power`.
+        turn_1000_ms: Median of turns 995 to 1005; None when so many were not run.
+        turn_10_model_attempts_ms: What the two model attempts of such a turn take, loading the model input included.
+        turn_1000_model_attempts_ms: See above.
+        ratio_1: Our median time of a turn over the floor's, one session.
+        ratio_50: Our turns per second over the floor's, concurrent sessions.
+        sqlite: SQLite's version.
+        python: Python's version.
+        cpus: Processors of the machine.
+        load: Its load average of the last minute, at the end.
+    """
+
+    power: dict[str, TurnSummary]
+    process: dict[str, TurnSummary]
+    floor: dict[str, TurnSummary]
+    syncs_per_turn: float
+    syncs_counted_by: str
+    commits_per_turn: float
+    repeatable_tool_commits_per_turn: float
+    live_commits_per_turn: float
+    bytes_per_turn: int
+    floor_bytes_per_turn: int
+    turn_10_ms: float
+    turn_1000_ms: float | None
+    turn_10_model_attempts_ms: float
+    turn_1000_model_attempts_ms: float | None
+    ratio_1: float
+    ratio_50: float
+    sqlite: str
+    python: str
+    cpus: int
+    load: float
+
+
+class TurnBenchmark:
+    """One run of the benchmark.
+
+    Args:
+        size: How much to run.
+        report: Told in a few words what runs now.
+    """
+
+    def __init__(self, size: TurnBenchmarkSize, report: Report) -> None:
+        self._size = size
+        self._report = report
+        self._file_numbers = count(1)
+
+    async def run(self) -> TurnReport:
+        """Run everything, on files in a temporary directory."""
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            return await self._run(Path(directory))
+
+    async def _run(self, directory: Path) -> TurnReport:
+        size = self._size
+
+        def new_file() -> Path:
+            return directory / f"{next(self._file_numbers)}.db"
+
+        self._report("counting commits and bytes")
+        costs = await measure_turn_costs(new_file(), size.counted_turns, "single_attempt")
+        repeatable_costs = await measure_turn_costs(new_file(), size.counted_turns, "repeatable")
+        workload, floor_bytes = await _floor_workload(new_file, costs)
+        self._report("counting flushes")
+        syncs = await asyncio.to_thread(count_sync_calls_per_turn, size.counted_turns // 2, size.counted_turns)
+        kinds: dict[str, dict[str, TurnSummary]] = {"power": {}, "floor": {}, "process": {}}
+        for sessions, turns in ((1, size.turns), (size.sessions, size.turns_per_session)):
+            runs = {
+                "power": lambda n, t: run_session_round(new_file(), n, t, "power"),
+                "floor": lambda n, t: run_floor_round(new_file(), n, t * _FLOOR_TURNS_FACTOR, workload),
+                "process": lambda n, t: run_session_round(new_file(), n, t, "process"),
+            }
+            for kind, rounds in (await self._interleave(runs, sessions, turns)).items():
+                kinds[kind][f"sessions_{sessions}"] = summarize(rounds)
+        self._report(f"one session of {size.long_turns} turns")
+        long_session = await run_long_session(new_file(), size.long_turns)
+        return self._conclude(kinds, costs, repeatable_costs, floor_bytes, syncs, long_session)
+
+    async def _interleave(
+        self, runs: Mapping[str, Callable[[int, int], Awaitable[Round]]], sessions: int, turns: int
+    ) -> dict[str, list[Round]]:
+        rounds: dict[str, list[Round]] = {kind: [] for kind in runs}
+        for number in range(1, self._size.rounds + 1):
+            for kind, run in runs.items():
+                self._report(f"{sessions} sessions, {kind}, round {number} of {self._size.rounds}")
+                rounds[kind].append(await run(sessions, turns))
+        return rounds
+
+    def _conclude(
+        self,
+        kinds: dict[str, dict[str, TurnSummary]],
+        costs: TurnCosts,
+        repeatable_costs: TurnCosts,
+        floor_bytes: int,
+        syncs: float | None,
+        long_session: LongSession,
+    ) -> TurnReport:
+        one, many = "sessions_1", f"sessions_{self._size.sessions}"
+        power, floor = kinds["power"], kinds["floor"]
+        has_late_turns = len(long_session.latencies) >= _LATE_TURNS.stop
+        early_ms, early_model_ms = _medians(long_session, _EARLY_TURNS)
+        late_ms, late_model_ms = _medians(long_session, _LATE_TURNS) if has_late_turns else (None, None)
+        return TurnReport(
+            **kinds,
+            syncs_per_turn=costs.commits if syncs is None else syncs,
+            syncs_counted_by="durable_commits" if syncs is None else "strace",
+            commits_per_turn=costs.commits,
+            repeatable_tool_commits_per_turn=repeatable_costs.commits,
+            live_commits_per_turn=costs.live_commits,
+            bytes_per_turn=costs.stored_bytes,
+            floor_bytes_per_turn=floor_bytes,
+            turn_10_ms=early_ms,
+            turn_1000_ms=late_ms,
+            turn_10_model_attempts_ms=early_model_ms,
+            turn_1000_model_attempts_ms=late_model_ms,
+            ratio_1=round(power[one].median_ms / floor[one].median_ms, 2),
+            ratio_50=round(power[many].turns_per_s / floor[many].turns_per_s, 2),
+            sqlite=sqlite3.sqlite_version,
+            python=platform.python_version(),
+            cpus=os.cpu_count() or 1,
+            load=round(os.getloadavg()[0], 2),
+        )
+
+
+async def _floor_workload(new_file: Callable[[], Path], costs: TurnCosts) -> tuple[FloorWorkload, int]:
+    """A workload that stores as many bytes as ours, and how many it stores."""
+    turns = 100
+    commits = round(costs.commits)
+    first = FloorWorkload(commits, costs.stored_bytes)
+    stored = await measure_stored_bytes(new_file(), turns, first)
+    # Pages are never quite full, so what is asked for is less than what is stored.
+    workload = FloorWorkload(commits, round(costs.stored_bytes * costs.stored_bytes / stored))
+    return workload, await measure_stored_bytes(new_file(), turns, workload)
+
+
+def _medians(long_session: LongSession, turns: slice) -> tuple[float, float]:
+    return median_milliseconds(long_session.latencies[turns]), median_milliseconds(long_session.model_attempts[turns])

@@ -1,0 +1,106 @@
+"""Building the Flow of a runner's sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dex_agents.execution.model_step import RunnerModelStepExecution
+from dex_agents.execution.tool_call import RunnerToolCallExecution
+from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
+from dex_agents.runner import AgentFrameworkRunner, UnfinishedTurnMessageBuilder
+from dex_agents.session import persistence, rpcs
+from dex_agents.session.options import AgentSessionOptions
+from dex_agents.session.session_flow import build_agent_session_flow
+from dex_flow import Flow
+
+__all__ = ["AgentSessionFlow", "create_agent_session_flow"]
+
+_REQUIRED_METHODS = ("build_user_message", "run_model_step", "execute_deferred_tool_call")
+_COMPACTION_METHODS = ("estimate_input_tokens", "select_compaction_cutoff", "summarize_context")
+
+
+class AgentSessionFlow(Flow):
+    """The Flow of one runner's sessions, with its durable names and RPCs as attributes.
+
+    Read committed values with `engine.get_attribute(session_id, flow.agent_state)`, and call
+    `engine.invoke_rpc(flow, session_id, flow.get_agent_snapshot, None)`; `AgentSessionClient` wraps both.
+
+    Args:
+        runner: Makes the model calls and runs the tools.
+        flow_type: Durable name of the Flow type.
+        options: How its sessions behave.
+    """
+
+    agent_state = persistence.AGENT_STATE
+    agent_messages = persistence.AGENT_MESSAGES
+    agent_tool_calls = persistence.AGENT_TOOL_CALLS
+    pending_interrupts = persistence.PENDING_INTERRUPTS
+    agent_usage = persistence.AGENT_USAGE
+    framework_run_state = persistence.FRAMEWORK_RUN_STATE
+    queued_user_messages = persistence.QUEUED_USER_MESSAGES
+
+    send_user_message = rpcs.SEND_USER_MESSAGE
+    delete_queued_message = rpcs.DELETE_QUEUED_MESSAGE
+    resolve_interrupt = rpcs.RESOLVE_INTERRUPT
+    get_agent_snapshot = rpcs.GET_AGENT_SNAPSHOT
+    list_agent_messages = rpcs.LIST_AGENT_MESSAGES
+
+    def __init__(self, runner: AgentFrameworkRunner, flow_type: str, options: AgentSessionOptions) -> None:
+        unfinished_turn = (
+            RunnerUnfinishedTurnExecution(runner) if isinstance(runner, UnfinishedTurnMessageBuilder) else None
+        )
+        definition = build_agent_session_flow(
+            flow_type,
+            build_user_message=runner.build_user_message,
+            model_execution=RunnerModelStepExecution(runner),
+            tool_execution=RunnerToolCallExecution(runner),
+            unfinished_turn_execution=unfinished_turn,
+            options=options,
+        )
+        super().__init__(
+            flow_type,
+            steps=tuple(definition.steps.values()),
+            start_step=definition.start_step,
+            declarations=tuple(definition.declarations.values()),
+            rpcs=tuple(definition.rpcs.values()),
+            compatibility=definition.compatibility,
+        )
+        self.runner = runner
+        self.options = options
+        self.agent_events = self.streams[persistence.AGENT_EVENTS.name]
+
+
+def create_agent_session_flow(runner: AgentFrameworkRunner, flow_type: str, **options: Any) -> AgentSessionFlow:
+    """Build the Flow of a runner's sessions; adapters wrap this in a factory of their own.
+
+    Args:
+        runner: Implements the runner contract.
+        flow_type: Durable name of the Flow type; sessions are stored under it, so it never changes.
+        options: The fields of `AgentSessionOptions`.
+
+    Raises:
+        TypeError: The runner lacks a method, or an option is unknown or has the wrong type; names it.
+        ValueError: An option has a value it cannot have; names it.
+        DefinitionError: The Flow type is not non-empty text.
+    """
+    _check_runner(runner)
+    return AgentSessionFlow(runner, flow_type, AgentSessionOptions(**options))
+
+
+def _check_runner(runner: object) -> None:
+    if isinstance(runner, type):
+        raise TypeError(f"pass an instance of {runner.__name__}, not the class itself")
+    name = type(runner).__name__
+    missing = _missing_methods(runner, _REQUIRED_METHODS)
+    if missing:
+        raise TypeError(
+            f"{name} is not an AgentFrameworkRunner: it has no method {', '.join(missing)}; "
+            "see dex_agents.runner for the contract"
+        )
+    missing = _missing_methods(runner, _COMPACTION_METHODS)
+    if missing and len(missing) < len(_COMPACTION_METHODS):
+        raise TypeError(f"{name} is only half a ContextCompactor: it has no method {', '.join(missing)}")
+
+
+def _missing_methods(runner: object, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not callable(getattr(runner, name, None))]

@@ -1,0 +1,42 @@
+"""What the session's Steps need from the execution side; injected, so that the session itself does no I/O."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dex_agents.session.outcomes import (
+    ModelStepOutcome,
+    ModelStepSnapshot,
+    ToolCallSnapshot,
+    ToolOutcome,
+    UnfinishedTurnOutcome,
+)
+from dex_flow import Activity
+
+__all__ = ["ModelStepExecution", "ToolCallExecution", "UnfinishedTurnExecution"]
+
+
+class ModelStepExecution(Protocol):
+    """Runs the model step of `RunModel`."""
+
+    async def run_model_step(self, activity: Activity, snapshot: ModelStepSnapshot) -> ModelStepOutcome:
+        """Make the model call. An exception fails the attempt; a refusal is an outcome."""
+        ...
+
+
+class ToolCallExecution(Protocol):
+    """Runs the tool call of `CallTool` and `CallSingleAttemptTool`."""
+
+    async def run_tool_call(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolOutcome:
+        """Run the tool. An exception fails the attempt; a failure for the model is an outcome."""
+        ...
+
+
+class UnfinishedTurnExecution(Protocol):
+    """Asks the runner to complete the transcript of a turn that failed."""
+
+    async def build_unfinished_turn_messages(
+        self, activity: Activity, snapshot: ModelStepSnapshot
+    ) -> UnfinishedTurnOutcome:
+        """Build the messages. A raising builder is an outcome with its error."""
+        ...

@@ -1,0 +1,175 @@
+"""Steps of the model loop: one model call, and the way back to it once its tool calls are final."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dex_agents.session.events import emit_model_call_retrying, emit_turn_completed, emit_turn_limit_reached
+from dex_agents.session.execution_port import ModelStepExecution
+from dex_agents.session.messages import append_messages
+from dex_agents.session.model_input import load_model_step_snapshot
+from dex_agents.session.options import AgentSessionOptions
+from dex_agents.session.outcomes import (
+    ModelStepCompleted,
+    ModelStepContinued,
+    ModelStepOutcome,
+    ModelStepRefused,
+    ModelStepSnapshot,
+    ModelStepToolCallsRequested,
+)
+from dex_agents.session.persistence import AGENT_STATE, FRAMEWORK_RUN_STATE, TOOL_CALL_RESULTS
+from dex_agents.session.step_options import repeatable_options
+from dex_agents.session.step_types import (
+    AWAIT_TOOL_APPROVAL,
+    AWAIT_USER_MESSAGE,
+    CALL_SINGLE_ATTEMPT_TOOL,
+    CALL_TOOL,
+    RECORD_TURN_FAILURE,
+    RESUME_TURN,
+    RUN_MODEL,
+)
+from dex_agents.session.tool_calls import defer_tool_calls, turn_records
+from dex_agents.session.transitions import active_turn, add_usage, clear_turn, reply_count, session_state
+from dex_agents.session.values import AgentState, AgentStatus, TurnError
+from dex_flow import (
+    Activity,
+    ActivityStep,
+    AttemptFailure,
+    Decision,
+    InlineStep,
+    StateView,
+    Transaction,
+    Wait,
+    go_to,
+    go_to_many,
+    move,
+)
+
+__all__ = ["ResumeTurn", "RunModel"]
+
+CONTINUATION_LIMIT = "max_model_step_continuations"
+
+
+class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
+    """Runs one model step of the active turn and applies what came of it."""
+
+    next_steps = (
+        AWAIT_USER_MESSAGE,
+        RUN_MODEL,
+        AWAIT_TOOL_APPROVAL,
+        CALL_TOOL,
+        CALL_SINGLE_ATTEMPT_TOOL,
+        RESUME_TURN,
+        RECORD_TURN_FAILURE,
+    )
+
+    def __init__(self, execution: ModelStepExecution, options: AgentSessionOptions) -> None:
+        self._execution = execution
+        self._session_options = options
+        self.options = repeatable_options(RECORD_TURN_FAILURE, options.attempt_backoff)
+
+    def load(self, view: StateView, input: None) -> ModelStepSnapshot:
+        """The model input."""
+        return load_model_step_snapshot(view, self._session_options)
+
+    async def run(self, activity: Activity, snapshot: ModelStepSnapshot) -> ModelStepOutcome:
+        """The model call."""
+        return await self._execution.run_model_step(activity, snapshot)
+
+    def commit(self, tx: Transaction, input: None, outcome: ModelStepOutcome) -> Decision:
+        """Store what the model said and go on, or end the turn."""
+        state = session_state(tx)
+        turn = active_turn(state)
+        add_usage(tx, turn, outcome.usage)
+        match outcome:
+            case ModelStepCompleted():
+                return self._complete(tx, state, turn, outcome)
+            case ModelStepToolCallsRequested():
+                return self._run_tools(tx, state, turn, outcome)
+            case ModelStepContinued():
+                return self._continue(tx, state, turn, outcome)
+            case ModelStepRefused():
+                error = TurnError(turn_id=turn, type=outcome.error_type, message=outcome.message)
+                return _fail_turn(tx, state, error)
+
+    def on_attempt_failed(self, tx: Transaction, input: None, failure: AttemptFailure) -> None:
+        """Say that the model call is tried again."""
+        emit_model_call_retrying(tx, active_turn(session_state(tx)), failure)
+
+    def _complete(self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepCompleted) -> Decision:
+        records = turn_records(tx) if state.turn_tool_call_count else ()
+        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
+        emit_turn_completed(tx, turn, reply_count(tx, turn, last_sequence))
+        clear_turn(tx, state, records, last_message_sequence=last_sequence, last_turn_error=None)
+        return go_to(AWAIT_USER_MESSAGE)
+
+    def _run_tools(
+        self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepToolCallsRequested
+    ) -> Decision:
+        step_number = state.turn_model_step_count + 1
+        records, movements = defer_tool_calls(
+            tx,
+            turn,
+            outcome.tool_calls,
+            first_order=state.turn_tool_call_count,
+            model_step_number=step_number,
+            interrupt_deadline=self._session_options.interrupt_deadline,
+        )
+        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
+        tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
+        tx.set(
+            AGENT_STATE,
+            replace(
+                state,
+                status=AgentStatus.RUNNING_TOOLS,
+                turn_model_step_count=step_number,
+                turn_tool_call_count=state.turn_tool_call_count + len(records),
+                last_message_sequence=last_sequence,
+                updated_at=tx.now,
+            ),
+        )
+        return go_to_many(*movements, move(RESUME_TURN, len(records)))
+
+    def _continue(self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepContinued) -> Decision:
+        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages)
+        count = state.turn_continuation_count + 1
+        continued = replace(
+            state,
+            turn_model_step_count=state.turn_model_step_count + 1,
+            turn_continuation_count=count,
+            last_message_sequence=last_sequence,
+            updated_at=tx.now,
+        )
+        tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
+        tx.set(AGENT_STATE, continued)
+        limit = self._session_options.max_model_step_continuations
+        if count <= limit:
+            return go_to(RUN_MODEL)
+        emit_turn_limit_reached(tx, turn, CONTINUATION_LIMIT, limit)
+        error = TurnError(
+            turn_id=turn,
+            type="ModelStepContinuationLimitError",
+            message=f"{count} model steps of the turn gave neither an answer nor tool calls; the limit is {limit} "
+            f"({CONTINUATION_LIMIT})",
+        )
+        return _fail_turn(tx, continued, error)
+
+
+def _fail_turn(tx: Transaction, state: AgentState, error: TurnError) -> Decision:
+    tx.set(AGENT_STATE, replace(state, last_turn_error=error, updated_at=tx.now))
+    return go_to(RECORD_TURN_FAILURE)
+
+
+class ResumeTurn(InlineStep[int]):
+    """Waits until every call of the latest model step is final, and goes to the next model step."""
+
+    next_steps = (RUN_MODEL,)
+
+    def wait_for(self, view: StateView, input: int) -> Wait:
+        """As many results as there are calls."""
+        return Wait.any_of(TOOL_CALL_RESULTS.receive(input))
+
+    def execute(self, tx: Transaction, input: int) -> Decision:
+        """Go on with the turn."""
+        tx.set(AGENT_STATE, replace(session_state(tx), status=AgentStatus.RUNNING_MODEL, updated_at=tx.now))
+        return go_to(RUN_MODEL)

@@ -1,0 +1,80 @@
+"""Every text the session itself says to the model. Plain and short: what is known, and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "APPROVAL_DEADLINE_PASSED",
+    "ARGUMENTS_CHANGED_BY_USER",
+    "MISSING_TOOL_INPUT_SUPPORT",
+    "MISSING_TOOL_TASK_POLLER",
+    "NOTE_PREFIX",
+    "OUTCOME_UNKNOWN_TOOL_RESULT",
+    "QUESTION_DEADLINE_PASSED",
+    "QUESTION_DECLINED",
+    "TOOL_CALL_CANCELLED_BY_STEERING_RESULT",
+    "TOOL_CALL_CANCELLED_BY_TURN_CANCELLATION_RESULT",
+    "TOOL_CALL_NOT_RUN_ERROR_PREFIX",
+    "TOOL_CALL_NOT_RUN_IN_PLANNING_TURN",
+    "TOOL_CALL_REJECTED_RESULT",
+    "TURN_FAILURE_NOTE_FOOTER",
+    "TURN_FAILURE_NOTE_HEADER",
+    "invalid_arguments_text",
+    "model_call_limit_text",
+    "result_dropped_text",
+    "result_truncated_mark",
+    "unknown_tool_text",
+]
+
+NOTE_PREFIX = "[Dex]"
+
+TOOL_CALL_REJECTED_RESULT = "The user rejected this tool call; it was not run. Do not call it again unless they ask."
+APPROVAL_DEADLINE_PASSED = "approval deadline passed"
+QUESTION_DEADLINE_PASSED = "question deadline passed"
+QUESTION_DECLINED = "The user declined to answer."
+OUTCOME_UNKNOWN_TOOL_RESULT = (
+    "It is unknown whether this tool call took effect: it was interrupted and may have run to the end. "
+    "Check what happened before you call it again."
+)
+TOOL_CALL_NOT_RUN_ERROR_PREFIX = "the tool did not run, so it is safe to call again"
+TOOL_CALL_CANCELLED_BY_STEERING_RESULT = "This tool call was not run: the user sent a new message first."
+TOOL_CALL_CANCELLED_BY_TURN_CANCELLATION_RESULT = "This tool call was not run: the user stopped the turn."
+TOOL_CALL_NOT_RUN_IN_PLANNING_TURN = "The tool call was not run: a planning turn can only call write_todos."
+ARGUMENTS_CHANGED_BY_USER = "The user changed the arguments before approving; the tool ran with: "
+MISSING_TOOL_TASK_POLLER = (
+    "The tool started remote work that this agent cannot follow. It may still be running; check before you call the "
+    "tool again."
+)
+MISSING_TOOL_INPUT_SUPPORT = (
+    "The tool asked the user a question, and this agent cannot pass questions on. The tool took no effect."
+)
+
+TURN_FAILURE_NOTE_HEADER = f"{NOTE_PREFIX} The previous turn failed before it was answered. These tool calls were made:"
+TURN_FAILURE_NOTE_FOOTER = "Do not repeat these tool calls unless the user asks again."
+
+
+def unknown_tool_text(tool_name: str) -> str:
+    """A call of a tool that does not exist."""
+    return f"unknown tool {tool_name}"
+
+
+def invalid_arguments_text(tool_name: str, problem: str) -> str:
+    """Arguments the tool cannot run with."""
+    return f"The tool {tool_name} was not run: its arguments are invalid: {problem}"
+
+
+def model_call_limit_text(limit: int) -> str:
+    """A call the model asked for after its last allowed model call."""
+    return f"The tool call was not run: this turn reached its limit of {limit} model calls."
+
+
+def result_dropped_text(tool_name: str, size: int, limit: int) -> str:
+    """A result that is too large to keep, in bytes."""
+    return (
+        f"The tool {tool_name} ran, but its result was dropped: it has {size} bytes and the limit is {limit} bytes. "
+        "What the tool did has taken effect. Ask for less, such as a page or a filter."
+    )
+
+
+def result_truncated_mark(size: int, limit: int) -> str:
+    """The end of a result that was cut, in bytes."""
+    return f"\n[Dex] The result was cut here: it has {size} bytes and the limit is {limit} bytes."

@@ -1,0 +1,1 @@
+"""The demo: agent sessions that survive killed workers without repeating a refund."""

@@ -1,0 +1,156 @@
+"""A model client that answers from a script: for demos, tutorials and tests without a model key."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dex_agents.runner import AgentUsage
+from dex_agents_stepwise.model_client import (
+    ModelOutput,
+    ModelRequest,
+    ModelResponse,
+    ModelToolCall,
+    ModelToolResult,
+    ModelUserText,
+)
+
+__all__ = ["ScriptedModelClient", "ScriptedModelReply", "ScriptedToolCall"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedToolCall:
+    """A tool call of a scripted reply.
+
+    Attributes:
+        tool_name: The tool.
+        arguments: The arguments; text is sent as it is, so that a script can send broken JSON.
+        tool_call_id: The ID the "provider" gives it; None makes one that is new in the conversation.
+    """
+
+    tool_name: str
+    arguments: Mapping[str, Any] | str = ""
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedModelReply:
+    """What the scripted model says: text, reasoning, tool calls, and the usage if the script knows it."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: Sequence[ScriptedToolCall | ModelToolCall] = ()
+    usage: AgentUsage | None = None
+
+
+class ScriptedModelClient:
+    """Answers each call from a function of the request.
+
+    Keep the function deterministic: a model call that a crash interrupted is made again.
+
+    Args:
+        reply: Maps a request to a reply, or to an awaitable of one.
+        provider: Provider name stored with the replies; items of another name are replayed as text and calls only.
+        api: API name stored with the replies.
+        delta_characters: Text and reasoning stream in pieces of this many characters; None sends each in one piece.
+        max_recorded_requests: How many of the latest requests `requests` keeps.
+
+    Raises:
+        TypeError: `reply` is not callable.
+        ValueError: A number is out of range.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[ModelRequest], ScriptedModelReply | Awaitable[ScriptedModelReply]],
+        *,
+        provider: str = "scripted",
+        api: str = "scripted",
+        delta_characters: int | None = None,
+        max_recorded_requests: int = 100,
+    ) -> None:
+        if not callable(reply):
+            raise TypeError(f"reply must be a function of the request, not {reply!r}")
+        if delta_characters is not None and delta_characters < 1:
+            raise ValueError(f"delta_characters must be at least 1 or None, not {delta_characters}")
+        if max_recorded_requests < 0:
+            raise ValueError(f"max_recorded_requests must not be negative, not {max_recorded_requests}")
+        self.provider = provider
+        self.api = api
+        self._reply = reply
+        self._delta_characters = delta_characters
+        self._requests: deque[ModelRequest] = deque(maxlen=max_recorded_requests)
+
+    @property
+    def requests(self) -> tuple[ModelRequest, ...]:
+        """The latest requests, oldest first."""
+        return tuple(self._requests)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Answer from the script."""
+        self._requests.append(request)
+        answer = self._reply(request)
+        reply = await answer if inspect.isawaitable(answer) else answer
+        if not isinstance(reply, ScriptedModelReply):
+            raise TypeError(f"the script must return a ScriptedModelReply, not {reply!r}")
+        for piece in self._pieces(reply.reasoning):
+            request.on_reasoning_delta(piece)
+        for piece in self._pieces(reply.text):
+            request.on_text_delta(piece)
+        calls = _model_tool_calls(request, reply.tool_calls)
+        return ModelResponse(
+            text=reply.text,
+            reasoning_text=reply.reasoning,
+            tool_calls=calls,
+            item=_item(reply, calls),
+            usage=reply.usage,
+        )
+
+    @staticmethod
+    def user_texts(request: ModelRequest) -> list[str]:
+        """Every user text of the conversation, oldest first."""
+        return [item.text for item in request.input_items if isinstance(item, ModelUserText)]
+
+    @staticmethod
+    def tool_results(request: ModelRequest) -> list[ModelToolResult]:
+        """The tool results since the last user text, oldest first: none at the beginning of a turn."""
+        results: list[ModelToolResult] = []
+        for item in request.input_items:
+            if isinstance(item, ModelUserText):
+                results.clear()
+            elif isinstance(item, ModelToolResult):
+                results.append(item)
+        return results
+
+    def _pieces(self, text: str) -> list[str]:
+        size = self._delta_characters or len(text) or 1
+        return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _model_tool_calls(
+    request: ModelRequest, calls: Sequence[ScriptedToolCall | ModelToolCall]
+) -> tuple[ModelToolCall, ...]:
+    response = 1 + sum(isinstance(item, ModelOutput) for item in request.input_items)
+    return tuple(_model_tool_call(call, f"call_{response}_{number}") for number, call in enumerate(calls, start=1))
+
+
+def _model_tool_call(call: ScriptedToolCall | ModelToolCall, new_id: str) -> ModelToolCall:
+    return ModelToolCall(
+        tool_call_id=new_id if call.tool_call_id is None else call.tool_call_id,
+        tool_name=call.tool_name,
+        arguments=call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments)),
+    )
+
+
+def _item(reply: ScriptedModelReply, calls: tuple[ModelToolCall, ...]) -> str | None:
+    if not reply.text.strip() and not calls:
+        return None
+    content: dict[str, Any] = {"text": reply.text, "reasoning": reply.reasoning}
+    content["tool_calls"] = [
+        {"id": call.tool_call_id, "name": call.tool_name, "arguments": call.arguments} for call in calls
+    ]
+    return json.dumps(content, ensure_ascii=False)

@@ -1,0 +1,105 @@
+"""Agent definitions and the Flow built from them: every wrong field is named."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import dex_agents_stepwise
+from dex_agents.session.tool_values import ToolEffect, ToolPolicy
+from dex_agents_stepwise import (
+    AgentDefinition,
+    ModelSettings,
+    ScriptedModelClient,
+    ScriptedModelReply,
+    StepwiseAgentRunner,
+    create_stepwise_agent_session_flow,
+    function_tool,
+)
+
+MODEL = ScriptedModelClient(lambda request: ScriptedModelReply(text="hi"))
+
+
+@function_tool
+def refund(order_id: int) -> str:
+    return f"refunded {order_id}"
+
+
+def define(**fields: Any) -> AgentDefinition:
+    return AgentDefinition(**{"name": "support", "instructions": "Help.", "model": MODEL, **fields})
+
+
+def test_defaults() -> None:
+    definition = define()
+    assert definition.model_settings == ModelSettings()
+    assert definition.tools == ()
+    assert definition.default_tool_effect is ToolEffect.UNCLASSIFIED
+    assert definition.max_model_calls_per_turn == 100
+    assert define(default_tool_effect="read").default_tool_effect is ToolEffect.READ
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("name", " ", ValueError),
+        ("name", None, ValueError),
+        ("instructions", 3, TypeError),
+        ("model", "gpt", TypeError),
+        ("model", ScriptedModelClient, TypeError),
+        ("model_settings", {"temperature": 1}, TypeError),
+        ("tools", [print], TypeError),
+        ("tools", [refund, refund], ValueError),
+        ("tool_policies", {"refund": "read"}, TypeError),
+        ("tool_policies", {"refnd": ToolPolicy()}, ValueError),
+        ("default_tool_effect", "destroy", ValueError),
+        ("built_in_tools", ["ask_user"], ValueError),
+        ("max_model_calls_per_turn", 0, ValueError),
+        ("max_model_calls_per_turn", 2.5, TypeError),
+        ("max_model_calls_per_turn", True, TypeError),
+        ("event_stream_capacity_bytes", 0, ValueError),
+        ("interrupt_deadline", 5, TypeError),
+        ("interrupt_deadline", timedelta(0), ValueError),
+    ],
+)
+def test_errors_name_the_field(field: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=rf"AgentDefinition\.{field}"):
+        define(**{"tools": [refund], field: value})
+
+
+def test_the_flow_takes_its_options_from_the_definition() -> None:
+    policies = {"refund": ToolPolicy(requires_approval=False)}
+    definition = define(
+        tools=[refund],
+        tool_policies=policies,
+        default_tool_effect=ToolEffect.READ,
+        interrupt_deadline=timedelta(hours=1),
+        event_stream_capacity_bytes=4096,
+    )
+    flow = create_stepwise_agent_session_flow(definition, "SupportAgent", max_tool_result_bytes=2048)
+    assert flow.flow_type == "SupportAgent"
+    assert isinstance(flow.runner, StepwiseAgentRunner)
+    assert flow.options.tool_policies == policies
+    assert flow.options.default_tool_effect is ToolEffect.READ
+    assert flow.options.interrupt_deadline == timedelta(hours=1)
+    assert flow.options.event_stream_capacity_bytes == 4096
+    assert flow.options.max_tool_result_bytes == 2048
+
+
+@pytest.mark.parametrize("option", ["tool_policies", "default_tool_effect", "interrupt_deadline"])
+def test_an_option_that_belongs_into_the_definition_is_refused(option: str) -> None:
+    with pytest.raises(TypeError, match=f"set {option} in the AgentDefinition"):
+        create_stepwise_agent_session_flow(define(), "SupportAgent", **{option: None})
+
+
+def test_public_names() -> None:
+    assert isinstance(dex_agents_stepwise.__all__, tuple)
+    submodules = {module.name for module in pkgutil.iter_modules(dex_agents_stepwise.__path__)}
+    public = {name for name in vars(dex_agents_stepwise) if not name.startswith("_")} - submodules
+    assert public == set(dex_agents_stepwise.__all__)
+    for name in submodules:
+        module = importlib.import_module(f"dex_agents_stepwise.{name}")
+        assert all(hasattr(module, exported) for exported in module.__all__)
