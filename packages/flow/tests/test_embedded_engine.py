@@ -19,6 +19,7 @@ from dex_flow import (
     DefinitionError,
     EngineClosedError,
     Flow,
+    FlowClosedError,
     FlowDefinitionMismatchError,
     InlineStep,
     Retry,
@@ -295,5 +296,37 @@ def test_a_value_that_cannot_be_stored_fails_its_step_alone(tmp_path: Path) -> N
             assert loss.startswith("bad: UnicodeEncodeError")
             await engine.invoke_rpc(flow, "a", submit, "good")
             assert await result(engine, "a", "good") == "good"
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_that_escapes_a_step_fails_the_attempt(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def leak(name: str) -> str:
+            inner = asyncio.ensure_future(asyncio.Event().wait())
+            inner.cancel()
+            await inner
+            return name
+
+        flow = make_flow(leak, once=True)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine:
+            await engine.start_flow(flow, "a")
+            await engine.invoke_rpc(flow, "a", submit, "job")
+            loss = await engine.wait_until("a", lambda view: view.get(lost), timeout=DEADLINE)
+            assert loss == "job: CancelledError NOT_COMPLETED"
+
+    asyncio.run(main())
+
+
+def test_waiting_for_a_state_that_a_closed_flow_cannot_reach_fails(tmp_path: Path) -> None:
+    async def main() -> None:
+        flow = make_flow(echo)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine:
+            await engine.start_flow(flow, "a")
+            waiting = asyncio.create_task(result(engine, "a", "never"))
+            await asyncio.sleep(0)
+            await engine.stop_flow("a")
+            with pytest.raises(FlowClosedError, match="stopped"):
+                await waiting
 
     asyncio.run(main())

@@ -11,21 +11,24 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dex_agents.runner import (
+from dex_agents import (
     AgentMessage,
+    AgentSessionOptions,
     AgentToolCall,
     AgentToolCallStatus,
     AgentTurnContext,
     DeferredToolExecution,
     FrameworkMessage,
     ToolCallsRequested,
+    ToolEffect,
     ToolExecutionError,
     ToolExecutionResult,
+    ToolPolicy,
     TurnCompleted,
 )
-from dex_agents.session.arguments import check_arguments
 from dex_agents.session.identity import allocate_tool_call_id, idempotency_key
-from dex_agents.session.tool_values import ToolEffect, ToolPolicy
+from dex_agents.session.ingress import model_step_outcome
+from dex_agents.session.outcomes import ModelStepCompleted, ModelStepToolCallsRequested
 from dex_agents_stepwise import (
     ModelClient,
     ModelOutput,
@@ -176,28 +179,29 @@ class SessionDriver:
         outcome = await self.runner.run_model_step(self.turn_context())
         assert isinstance(outcome, (ToolCallsRequested, TurnCompleted))
         self.outcomes.append(outcome)
-        self.store(*outcome.new_messages)
+        storable = model_step_outcome(outcome, AgentSessionOptions())
+        assert isinstance(storable, (ModelStepToolCallsRequested, ModelStepCompleted))
+        self.store(*storable.new_messages)
         self.model_steps += 1
-        if isinstance(outcome, TurnCompleted):
+        if isinstance(storable, ModelStepCompleted):
             return outcome
-        self.run_state = outcome.framework_run_state
-        for call in outcome.tool_calls:
+        self.run_state = storable.framework_run_state
+        for call in storable.tool_calls:
             order = len(self.tool_calls)
             taken = {known.tool_call_id for known in self.tool_calls}
-            checked = check_arguments(call.tool_name, call.arguments)
             record = AgentToolCall(
                 tool_call_id=allocate_tool_call_id(call.tool_call_id, order, taken.__contains__),
                 provider_tool_call_id=call.tool_call_id,
                 tool_name=call.tool_name,
-                arguments=checked.text,
+                arguments=call.arguments,
                 effect=call.policy.effect,
-                requires_approval=call.policy.requires_approval and checked.error is None,
+                requires_approval=call.policy.requires_approval and call.arguments_error is None,
                 status=AgentToolCallStatus.APPROVED,
                 deferral_order=order,
                 model_step_number=self.model_steps,
             )
-            if checked.error is not None:
-                record = final(record, AgentToolCallStatus.FAILED, error=checked.error)
+            if call.arguments_error is not None:
+                record = final(record, AgentToolCallStatus.FAILED, error=call.arguments_error)
             self.tool_calls.append(record)
         return outcome
 

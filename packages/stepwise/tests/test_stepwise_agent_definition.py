@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dex_agents_stepwise
-from dex_agents.session.tool_values import ToolEffect, ToolPolicy
+from dex_agents import ToolEffect, ToolPolicy
 from dex_agents_stepwise import (
     AgentDefinition,
     ModelSettings,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dex_agents.runner import ToolExecutionError, ToolExecutionResult, ToolInputRequested
-from dex_agents.session.tool_values import ToolEffect
+from dex_agents import ToolEffect, ToolExecutionError, ToolExecutionResult, ToolInputRequested
 from dex_agents_stepwise import FunctionTool, ToolCallContext, function_tool
 
 from .stepwise_session_driver import RecordedEvents, tool_call, tool_execution

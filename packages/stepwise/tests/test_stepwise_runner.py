@@ -9,20 +9,25 @@ from typing import Any
 
 import pytest
 
-from dex_agents.runner import (
+from dex_agents import (
+    AgentSessionOptions,
     AgentToolCall,
     AgentToolCallStatus,
     AgentUsage,
+    FrameworkMessage,
     ModelCallMetadata,
+    ResolvedToolPolicy,
     ToolCallsRequested,
+    ToolEffect,
     ToolExecutionError,
+    ToolPolicy,
     TurnCompleted,
     TurnRefusedError,
     UnfinishedTurnMessageBuilder,
 )
+from dex_agents.session.ingress import model_step_outcome
+from dex_agents.session.outcomes import ModelStepCompleted
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT, TOOL_CALL_REJECTED_RESULT
-from dex_agents.session.tool_values import ResolvedToolPolicy, ToolEffect, ToolPolicy
-from dex_agents.session.values import FrameworkMessage
 from dex_agents_stepwise import (
     AgentDefinition,
     InstructionContext,
@@ -414,8 +419,10 @@ def test_metadata_is_passed_on() -> None:
 
 
 def test_the_clients_item_is_stored_byte_for_byte() -> None:
-    item = '{"id": "rs_1",  "signature":"\\u00e9\\ud83d\\ude00", "n": 1.0}'
-    (stored,) = items(outcome_of(ModelResponse(text="hi", item=item)).new_messages)
+    item = '{"id": "rs_1",  "signature":"\\u00e9\\ud83d\\ude00", "n": 1.0, "path": "C:\\\\ud800"}'
+    outcome = model_step_outcome(outcome_of(ModelResponse(text="hi", item=item)), AgentSessionOptions())
+    assert isinstance(outcome, ModelStepCompleted)
+    (stored,) = items(outcome.new_messages)
     assert stored["item"] == item
     assert (stored["provider"], stored["api"]) == ("acme", "chat")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dex_agents.runner import AgentUsage
+from dex_agents import AgentUsage
 from dex_agents_stepwise import (
     ModelClient,
     ModelOutput,

@@ -113,7 +113,7 @@ class Engine(Protocol):
     ) -> Value:
         """Wait until `condition` of a committed state is neither None nor False, and return it.
 
-        Raises `TimeoutError` after `timeout` seconds.
+        Raises `TimeoutError` after `timeout` seconds, and `FlowClosedError` when the execution ended otherwise.
         """
         ...
 

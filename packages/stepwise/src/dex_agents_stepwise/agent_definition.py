@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from dex_agents.session.plan_values import AgentPlan
-from dex_agents.session.tool_values import ToolEffect, ToolPolicy
-from dex_agents.session.values import InteractionMode
+from dex_agents import AgentPlan, InteractionMode, ToolEffect, ToolPolicy
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelClient, ModelSettings
 

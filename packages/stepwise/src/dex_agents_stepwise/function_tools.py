@@ -13,18 +13,18 @@ from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overloa
 
 from pydantic import ValidationError
 
-from dex_agents.execution.threads import run_sync_call
-from dex_agents.runner import (
+from dex_agents import (
     DeferredToolExecution,
     DeferredToolOutcome,
+    ToolEffect,
     ToolExecutionError,
     ToolExecutionResult,
     ToolInputRequested,
     ToolTaskStarted,
+    run_sync_call,
 )
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.texts import invalid_arguments_text
-from dex_agents.session.tool_values import ToolEffect
 from dex_agents_stepwise.argument_validation import ArgumentValidator, conversion_problems
 from dex_agents_stepwise.function_docstring import read_function_docstring
 from dex_agents_stepwise.function_signature import (

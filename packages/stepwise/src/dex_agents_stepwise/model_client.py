@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from dex_agents.runner import AgentUsage, ModelCallMetadata
+from dex_agents import AgentUsage, ModelCallMetadata
 
 __all__ = [
     "ModelClient",

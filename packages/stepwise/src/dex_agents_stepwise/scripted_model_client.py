@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dex_agents.runner import AgentUsage
+from dex_agents import AgentUsage
 from dex_agents_stepwise.model_client import (
     ModelOutput,
     ModelRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dex_agents.agent_session_flow import AgentSessionFlow, create_agent_session_flow
+from dex_agents import AgentSessionFlow, create_agent_session_flow
 from dex_agents_stepwise.agent_definition import AgentDefinition
 from dex_agents_stepwise.stepwise_agent_runner import StepwiseAgentRunner
 

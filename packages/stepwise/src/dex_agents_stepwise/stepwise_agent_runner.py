@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Sequence
 
-from dex_agents.runner import (
+from dex_agents import (
     AgentTurnContext,
     AgentTurnOutcome,
     AgentUsage,
@@ -16,13 +16,13 @@ from dex_agents.runner import (
     FrameworkMessage,
     ResolvedToolPolicy,
     ToolCallsRequested,
+    ToolEffect,
     ToolExecutionError,
     TurnCompleted,
     TurnRefusedError,
 )
 from dex_agents.session.policies import resolve_tool_policy
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT, model_call_limit_text, unknown_tool_text
-from dex_agents.session.tool_values import ToolEffect
 from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext
 from dex_agents_stepwise.framework_items import UnreadableFrameworkItemError
 from dex_agents_stepwise.input_items import build_input_items

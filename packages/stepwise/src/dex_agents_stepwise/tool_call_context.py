@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dex_agents.runner import AgentEventWriter, DeferredToolExecution
-from dex_agents.session.tool_values import QuestionAnswer
+from dex_agents import AgentEventWriter, DeferredToolExecution, QuestionAnswer
 
 __all__ = ["ToolCallContext", "context_of_execution"]
 

@@ -6,11 +6,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dex_agents.runner import AgentMessage, AgentToolCall, AgentTurnContext, FrameworkMessage
+from dex_agents import (
+    AgentMessage,
+    AgentMessageToolCall,
+    AgentToolCall,
+    AgentTurnContext,
+    FrameworkMessage,
+    tool_result_text,
+)
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.sanitizer import sanitize_json_text, sanitize_name, sanitize_text
-from dex_agents.session.tool_results import tool_result_text
-from dex_agents.session.values import AgentMessageToolCall
 from dex_agents_stepwise.framework_items import (
     ModelOutputItem,
     StoredItem,

@@ -33,6 +33,7 @@ from dex_flow.errors import (
     DefinitionError,
     EngineClosedError,
     FlowAlreadyStartedError,
+    FlowClosedError,
     FlowDefinitionMismatchError,
     InvalidFlowIdError,
 )
@@ -354,23 +355,25 @@ class EmbeddedEngine:
     ) -> Value:
         """See `Engine`."""
 
-        def evaluate(connection: sqlite3.Connection) -> Value | None:
+        def evaluate(connection: sqlite3.Connection) -> tuple[Value | None, str]:
             row = queries.existing_flow(connection, flow_id)
             kernel = self._kernels.get(row.flow_type)
             if kernel is None:
                 raise FlowDefinitionMismatchError(
                     f"this engine has no definition of {row.flow_type!r}; pass it in flows=[...]"
                 )
-            return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), condition)
+            return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), condition), row.status
 
         try:
             async with asyncio.timeout(timeout):
                 with self._watch(flow_id) as changed:
                     while True:
                         changed.clear()
-                        value = await self._read(evaluate)
+                        value, status = await self._read(evaluate)
                         if value is not None and value is not False:
                             return value
+                        if status != "open":
+                            raise FlowClosedError(flow_id, status)
                         await changed.wait()
         except TimeoutError:
             raise TimeoutError(f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s") from None

@@ -214,6 +214,12 @@ class Worker:
             load = partial(self._load_snapshot, attempt.kernel, attempt.flow_id, claim)
             snapshot = await self._reader.read(load)
             outcome = await step.run(attempt, snapshot)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() > 0:
+                raise
+            # Nobody cancelled this task: the step let the cancellation of something else escape.
+            return AttemptFailed(claim.step_execution_id, claim.attempt, _failure(error))
         except (Exception, SystemExit) as error:
             return AttemptFailed(claim.step_execution_id, claim.attempt, _failure(error))
         try:

@@ -253,13 +253,13 @@ class Kernel:
         }
         changes.published = [
             (channel, key, message_id, data)
-            for message_id, (channel, key, data) in overlay.published.items()
-            if message_id not in overlay.deleted
+            for (channel, key), messages in overlay.published.items()
+            for message_id, data in sorted(messages.items())
         ]
         changes.consumed = [
             (channel, key, message_id)
-            for message_id, (channel, key) in overlay.deleted.items()
-            if message_id not in overlay.published
+            for (channel, key), message_ids in overlay.consumed.items()
+            for message_id in sorted(message_ids)
         ]
         for stream, event in overlay.events:
             changes.events.setdefault(stream, []).append(event)

@@ -39,7 +39,7 @@ class Overlay:
         "_flow",
         "_journal",
         "_reader",
-        "deleted",
+        "consumed",
         "events",
         "next_message",
         "published",
@@ -54,8 +54,9 @@ class Overlay:
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._dirty: list[Key] = []
         self.written: dict[Key, _Pending | None] = {}
-        self.published: dict[int, tuple[str, str, bytes]] = {}
-        self.deleted: dict[int, Key] = {}
+        # By (channel, key): new messages that wait, and stored ones that are gone.
+        self.published: dict[Key, dict[int, bytes]] = {}
+        self.consumed: dict[Key, dict[int, bool]] = {}
         self.events: list[tuple[str, bytes]] = []
         self.touched: list[Key] = []
         self.next_message = next_message
@@ -181,44 +182,42 @@ class Overlay:
         data = self._encoded(name, key, value)
         message_id = self.next_message
         self.next_message += 1
-        self.record(self.published, message_id, (name, key, data))
+        self.record(self.published.setdefault((name, key), {}), message_id, data)
         self.touched.append((name, key))
         return message_id
 
     def pending(self, name: str, key: str, limit: int | None) -> list[tuple[int, bytes]]:
         """Waiting messages as encoded bytes, oldest first."""
         self.declaration(name)
-        deleted = self.deleted
-        wanted = None if limit is None else limit + len(deleted)
-        found = [row for row in self._reader.messages(name, key, wanted) if row[0] not in deleted]
+        gone = self.consumed.get((name, key), ())
+        wanted = None if limit is None else limit + len(gone)
+        found = [row for row in self._reader.messages(name, key, wanted) if row[0] not in gone]
         if limit is None or len(found) < limit:
-            found += [
-                (message_id, data)
-                for message_id, (own_name, own_key, data) in self.published.items()
-                if own_name == name and own_key == key and message_id not in deleted
-            ]
+            # Undoing a consumption puts a message back at the end of its dict.
+            found += sorted(self.published.get((name, key), {}).items())
         return found if limit is None else found[:limit]
 
     def count(self, name: str, key: str) -> int:
         self.declaration(name)
         slot = (name, key)
-        own = sum(1 for own_name, own_key, _ in self.published.values() if own_name == name and own_key == key)
-        gone = sum(1 for deleted_slot in self.deleted.values() if deleted_slot == slot)
-        return self._reader.message_count(name, key) + own - gone
+        own, gone = self.published.get(slot, ()), self.consumed.get(slot, ())
+        return self._reader.message_count(name, key) + len(own) - len(gone)
 
     def consume(self, name: str, key: str, message_id: int) -> None:
-        self.record(self.deleted, message_id, (name, key))
+        own = self.published.get((name, key))
+        if own is not None and message_id in own:
+            self.remove(own, message_id)
+        else:
+            self.record(self.consumed.setdefault((name, key), {}), message_id, True)
 
     def delete_message(self, name: str, key: str, message_id: int) -> bool:
         self.declaration(name)
-        if message_id in self.deleted:
-            return False
-        own = self.published.get(message_id)
-        if own is not None:
-            if own[:2] != (name, key):
+        slot = (name, key)
+        if message_id not in self.published.get(slot, ()):
+            if message_id in self.consumed.get(slot, ()):
                 return False
-        elif self._reader.message(name, key, message_id) is None:
-            return False
+            if self._reader.message(name, key, message_id) is None:
+                return False
         self.consume(name, key, message_id)
         return True
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from dex_agents import StreamedAgentEvent
+from dex_agents import AgentMessage, StreamedAgentEvent
 from dex_flow import StepHistoryEntry
 
-__all__ = ["EventWritten", "Fact", "FactSink", "Happened", "PhaseStarted", "StepFinished", "Who"]
+__all__ = ["EventWritten", "Fact", "FactSink", "Happened", "MessageStored", "PhaseStarted", "StepFinished", "Who"]
 
 #: Who did it, or whom it happened to.
-Who = Literal["user", "worker", "kill", "decision", "told"]
+Who = Literal["user", "worker", "kill", "decision"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,14 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageStored:
+    """A message of the session, such as the result of a tool call as the model reads it."""
+
+    at: datetime
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventWritten:
     """An event of the session."""
 
@@ -51,5 +59,5 @@ class EventWritten:
     event: StreamedAgentEvent
 
 
-Fact: TypeAlias = PhaseStarted | Happened | StepFinished | EventWritten
+Fact: TypeAlias = PhaseStarted | Happened | MessageStored | EventWritten | StepFinished
 FactSink: TypeAlias = Callable[[Fact], None]

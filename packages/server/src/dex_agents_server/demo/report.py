@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from dex_agents import AgentToolCallRecordStatus
+from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT
 from dex_agents_server.demo.demo_error import DemoError
 from dex_flow import StepHistoryEntry
 
 __all__ = ["MAX_RECOVERY_MS", "DemoReport", "SessionReport", "measure_recovery_ms"]
 
 MAX_RECOVERY_MS = 1_000.0
+_OUTCOME_UNKNOWN = AgentToolCallRecordStatus.OUTCOME_UNKNOWN.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class SessionReport:
         tool_runs: How often each tool really began, from the shop's ledger.
         tool_statuses: What the session recorded for each call, in call order.
         expected_statuses: What it should have recorded.
+        told: The result of each call as the model read it, in call order.
         payments: How many refunds of the order the shop really paid.
         worker_kills: How many workers were killed under the session.
         recovery_ms: For each kill, how long the next worker took.
@@ -36,6 +40,7 @@ class SessionReport:
     tool_runs: dict[str, int]
     tool_statuses: tuple[str, ...]
     expected_statuses: tuple[str, ...]
+    told: tuple[str, ...]
     payments: int
     worker_kills: int
     recovery_ms: tuple[float, ...]
@@ -56,6 +61,8 @@ class SessionReport:
                 f"{self.session_id}: the calls are recorded as {', '.join(self.tool_statuses) or 'nothing'} "
                 f"instead of {', '.join(self.expected_statuses)}"
             )
+        if (OUTCOME_UNKNOWN_TOOL_RESULT in self.told) != (_OUTCOME_UNKNOWN in self.expected_statuses):
+            found.append(f"{self.session_id}: the model was told {list(self.told)!r}")
         if not self.final_text.strip():
             found.append(f"{self.session_id}: the agent gave no answer")
         if len(self.recovery_ms) != self.worker_kills:

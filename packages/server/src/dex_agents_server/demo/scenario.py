@@ -31,7 +31,7 @@ _PHASES = (
     "A new worker starts, you approve, the refund runs",
     "A second customer asks, you approve right away",
     "The worker is killed inside the refund, after the money has moved",
-    "A new worker starts: nobody can know, so nothing is repeated and the model is told",
+    "A new worker starts: nothing is repeated, and the model is told",
 )
 _SUCCEEDED = AgentToolCallRecordStatus.SUCCEEDED.value
 _OUTCOME_UNKNOWN = AgentToolCallRecordStatus.OUTCOME_UNKNOWN.value
@@ -115,7 +115,6 @@ class _Story:
             await worker.while_running(self._sessions.wait_until_idle(session_id))
             await feed.collect()
             recovery = measure_recovery_ms(feed.history, ready_at)
-            await self._show_what_the_model_was_told(session_id, interrupt)
             report = await self._report_session(session_id, order_id, feed, (_SUCCEEDED, _OUTCOME_UNKNOWN), recovery)
         return report, worker
 
@@ -150,26 +149,19 @@ class _Story:
         killed_at = await worker.kill()
         self._say("kill", f"SIGKILL to worker {worker.number}, process {worker.pid}: {consequence}", killed_at)
 
-    async def _show_what_the_model_was_told(self, session_id: str, interrupt: AgentInterrupt) -> None:
-        snapshot = await self._sessions.get_agent_snapshot(session_id)
-        told = [message.text for message in snapshot.messages if message.tool_call_id == interrupt.tool_call_id]
-        if len(told) != 1:
-            raise DemoError(f"the model was told {len(told)} results of {interrupt.tool_name} instead of one")
-        self._say("told", told[0])
-
     async def _report_session(
         self, session_id: str, order_id: int, feed: SessionFeed, expected: tuple[str, ...], recovery_ms: float
     ) -> SessionReport:
-        snapshot = await self._sessions.get_agent_snapshot(session_id)
         finished = [event.payload for event in feed.events if event.type == "tool_call_finished"]
         order = await asyncio.to_thread(self._orders.find_order, order_id)
         return SessionReport(
             session_id=session_id,
             order_id=order_id,
-            final_text=snapshot.messages[-1].text,
+            final_text=next((message.text for message in reversed(feed.messages) if message.role == "assistant"), ""),
             tool_runs=await asyncio.to_thread(self._orders.count_tool_runs, session_id),
             tool_statuses=tuple(str(payload["status"]) for payload in finished),
             expected_statuses=expected,
+            told=tuple(message.text for message in feed.messages if message.role == "tool"),
             payments=order.refunds,
             worker_kills=1,
             recovery_ms=(recovery_ms,),

@@ -1,4 +1,4 @@
-"""Turns what a session commits, its events and its Step history, into facts in the order of their times."""
+"""Turns what a session commits, its messages, events and Step history, into facts in the order of their times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from dex_agents import AgentSessionClient, AgentSessionFlow, StreamedAgentEvent
-from dex_agents_server.demo.facts import EventWritten, FactSink, StepFinished
+from dex_agents import AgentMessage, AgentSessionClient, AgentSessionFlow, StreamedAgentEvent
+from dex_agents_server.demo.facts import EventWritten, FactSink, MessageStored, StepFinished
 from dex_flow import Engine, StepHistoryEntry
 
 __all__ = ["SessionFeed", "follow_session"]
@@ -19,13 +19,16 @@ class SessionFeed:
     Attributes:
         events: The session's events.
         history: Its finished Step methods.
+        messages: Its messages.
     """
 
     def __init__(self, engine: Engine, flow: AgentSessionFlow, session_id: str, report: FactSink) -> None:
         self.events: list[StreamedAgentEvent] = []
         self.history: list[StepHistoryEntry] = []
+        self.messages: list[AgentMessage] = []
         self._engine = engine
         self._flow = flow
+        self._sessions = AgentSessionClient(engine, flow)
         self._session_id = session_id
         self._report = report
         self._collecting = asyncio.Lock()
@@ -33,18 +36,36 @@ class SessionFeed:
     async def collect(self) -> None:
         """Report what was committed since the last call."""
         async with self._collecting:
-            position = self.events[-1].position if self.events else 0
-            number = self.history[-1].number if self.history else 0
-            stored = await self._engine.read_stream(self._session_id, self._flow.agent_events, after=position)
-            events = [StreamedAgentEvent(event.position, event.value) for event in stored]
-            history = await self._engine.read_step_history(self._session_id, after=number)
-            self.events += events
-            self.history += history
-            facts: list[EventWritten | StepFinished] = []
+            events = await self._read_events()
+            history = await self._read_history()
+            messages = await self._read_messages()
+            # What one commit brought has one time: its messages come before the events and the Step they belong to.
+            facts: list[MessageStored | EventWritten | StepFinished] = []
+            facts += [MessageStored(at=message.created_at, message=message) for message in messages]
             facts += [EventWritten(at=event.event.created_at, event=event) for event in events]
             facts += [StepFinished(at=entry.finished_at, entry=entry) for entry in history]
             for fact in sorted(facts, key=lambda fact: fact.at):
                 self._report(fact)
+
+    async def _read_events(self) -> list[StreamedAgentEvent]:
+        after = self.events[-1].position if self.events else 0
+        stored = await self._engine.read_stream(self._session_id, self._flow.agent_events, after=after)
+        events = [StreamedAgentEvent(event.position, event.value) for event in stored]
+        self.events += events
+        return events
+
+    async def _read_history(self) -> list[StepHistoryEntry]:
+        after = self.history[-1].number if self.history else 0
+        history = await self._engine.read_step_history(self._session_id, after=after)
+        self.history += history
+        return history
+
+    async def _read_messages(self) -> list[AgentMessage]:
+        after = self.messages[-1].sequence if self.messages else 0
+        page = await self._sessions.list_agent_messages(self._session_id)
+        messages = [message for message in page.messages if message.sequence > after]
+        self.messages += messages
+        return messages
 
     @contextlib.asynccontextmanager
     async def silence(self) -> AsyncIterator[None]:
@@ -52,9 +73,9 @@ class SessionFeed:
         async with self._collecting:
             yield
 
-    async def follow(self, sessions: AgentSessionClient) -> None:
+    async def follow(self) -> None:
         """Collect with every new event, until cancelled."""
-        async for _ in sessions.stream_events(self._session_id):
+        async for _ in self._sessions.stream_events(self._session_id):
             await self.collect()
 
 
@@ -68,7 +89,7 @@ async def follow_session(
         DexFlowError: The session cannot be read.
     """
     feed = SessionFeed(engine, flow, session_id, report)
-    task = asyncio.create_task(feed.follow(AgentSessionClient(engine, flow)))
+    task = asyncio.create_task(feed.follow())
     try:
         yield feed
         await feed.collect()

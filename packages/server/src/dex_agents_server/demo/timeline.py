@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dex_agents import StreamedAgentEvent
-from dex_agents_server.demo.facts import EventWritten, Fact, Happened, PhaseStarted, StepFinished
+from dex_agents import AgentMessage, StreamedAgentEvent
+from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT
+from dex_agents_server.demo.facts import EventWritten, Fact, Happened, MessageStored, PhaseStarted, StepFinished
 from dex_agents_server.demo.report import DemoReport
+from dex_agents_server.demo.support_agent import REFUND_TOOL
 from dex_flow import StepHistoryEntry
 
 __all__ = ["Timeline"]
@@ -23,15 +26,14 @@ _STATUS_STYLES = {
     "rejected": "yellow",
     "outcome_unknown": "bold yellow",
 }
-_WHO_STYLES = {
-    "user": "bold blue",
-    "worker": "blue",
-    "kill": "bold red",
-    "decision": "bold green",
-    "told": "bold yellow",
+_WHO = {
+    "user": ("user", "bold blue"),
+    "worker": ("worker", "blue"),
+    "kill": ("KILL", "bold red"),
+    "decision": ("you", "bold green"),
 }
-_WHO_NAMES = {"user": "user", "worker": "worker", "kill": "KILL", "decision": "you", "told": "model told"}
-_HIDDEN_EVENTS = frozenset({"usage_recorded", "reasoning_delta"})
+# Texts are shown once they are stored.
+_HIDDEN_EVENTS = frozenset({"usage_recorded", "text_delta", "reasoning_delta"})
 
 
 class Timeline:
@@ -50,8 +52,9 @@ class Timeline:
     def __enter__(self) -> Timeline:
         self._console.print(Text("dex-agents demo", style="bold"))
         self._console.print(
-            "Two agent sessions, each with a worker killed by SIGKILL at a bad moment. No refund runs twice.\n"
-            "Sessions live in one SQLite file; every worker is a process of its own.",
+            "Two agent sessions refund an order. Each loses its worker to SIGKILL at a bad\n"
+            "moment, and no refund runs twice. Sessions live in one SQLite file; every worker\n"
+            "is a process of its own; the model is scripted.",
             highlight=False,
         )
         self._progress.start()
@@ -69,20 +72,22 @@ class Timeline:
                 self._console.print(Text(heading, style="bold"))
                 self._progress.update(Text(heading, style="dim"))
             case Happened():
-                self._line(fact.at, _WHO_NAMES[fact.who], _WHO_STYLES[fact.who], Text(fact.text))
+                self._line(fact.at, *_WHO[fact.who], Text(fact.text))
             case StepFinished():
                 self._line(fact.at, "step", "cyan", _named(fact.entry.step_type, _describe_step(fact.entry)))
             case EventWritten():
-                self._event(fact.at, fact.event)
+                if fact.event.type not in _HIDDEN_EVENTS:
+                    description = _describe_event(fact.event)
+                    self._line(fact.at, "event", "magenta", _named(fact.event.type, description))
+            case MessageStored():
+                self._message(fact.at, fact.message)
 
-    def _event(self, at: datetime, event: StreamedAgentEvent) -> None:
-        if event.type in _HIDDEN_EVENTS:
-            return
-        payload = event.payload
-        if event.type == "text_delta":
-            self._line(at, "model", "bold magenta", Text(str(payload["text"])))
-            return
-        self._line(at, "event", "magenta", _named(event.type, _describe_event(event.type, payload)))
+    def _message(self, at: datetime, message: AgentMessage) -> None:
+        if message.role == "tool":
+            is_unknown = message.text == OUTCOME_UNKNOWN_TOOL_RESULT
+            self._line(at, "model told", "bold yellow" if is_unknown else "yellow", Text(message.text))
+        elif message.role == "assistant":
+            self._line(at, "model says", "bold blue", Text(message.text))
 
     def _line(self, at: datetime, who: str, style: str, what: RenderableType) -> None:
         grid = Table.grid(padding=(0, 1))
@@ -96,21 +101,23 @@ class Timeline:
     def show_report(self, report: DemoReport, seconds: float) -> None:
         """Print what was counted, and whether all is as promised."""
         self._console.print()
-        table = Table(title="Counted in the shop's own database", title_justify="left", title_style="bold")
-        for heading in ("session", "tool", "runs", "recorded as", "refunds paid", "recovery"):
-            table.add_column(heading, justify="right" if heading in ("runs", "refunds paid", "recovery") else "left")
+        self._console.print(Text("What really ran, counted in the shop's own database", style="bold"))
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("session", "tool", "runs", "recorded as", "paid back"):
+            justify: Literal["left", "right"] = "right" if heading in ("runs", "paid back") else "left"
+            table.add_column(heading, justify=justify, no_wrap=True)
         for session in report.sessions:
-            recovery = ", ".join(f"{milliseconds:g} ms" for milliseconds in session.recovery_ms)
-            first = (session.session_id, str(session.payments), recovery)
+            session_id = session.session_id
             for (tool_name, runs), status in zip(session.tool_runs.items(), session.tool_statuses, strict=False):
-                session_id, payments, recovered = first
                 recorded = Text(status, style=_STATUS_STYLES.get(status, ""))
-                table.add_row(session_id, tool_name, str(runs), recorded, payments, recovered)
-                first = ("", "", "")
-            table.add_section()
+                paid_back = f"{session.payments} x" if tool_name == REFUND_TOOL else ""
+                table.add_row(session_id, tool_name, str(runs), recorded, paid_back)
+                session_id = ""
         self._console.print(table)
         for session in report.sessions:
             self._console.print(Text.assemble((f"{session.session_id}: ", "bold"), session.final_text))
+            for milliseconds in session.recovery_ms:
+                self._console.print(Text(f"The next worker went on after {milliseconds:g} ms.", style="dim"))
         self._console.print()
         problems = report.problems()
         if problems:
@@ -140,17 +147,17 @@ def _describe_step(entry: StepHistoryEntry) -> Text:
     return Text(f"attempt {entry.attempt} {entry.outcome}: {entry.detail or ''}", style="bold yellow")
 
 
-def _describe_event(event_type: str, payload: dict[str, Any]) -> Text:
+def _describe_event(event: StreamedAgentEvent) -> Text:
+    payload = event.payload
     tool_name = str(payload.get("tool_name", ""))
-    match event_type:
+    match event.type:
         case "tool_call_deferred":
-            approval = ", needs approval" if payload["requires_approval"] else ""
-            return Text(f"{tool_name} ({payload['effect']}{approval})")
+            return Text(f"{tool_name} ({payload['effect']})")
         case "tool_call_finished":
             status = str(payload["status"])
             return Text.assemble(f"{tool_name}: ", (status, _STATUS_STYLES.get(status, "")))
         case "interrupt_raised":
-            return Text(f"{tool_name} waits for your approval")
+            return Text(f"may {tool_name} run?")
         case "interrupt_resolved":
             return Text("approved" if payload["approved"] else "rejected")
         case "tool_call_started":

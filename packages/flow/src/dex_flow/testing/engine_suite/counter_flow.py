@@ -53,10 +53,10 @@ ENTRIES: AttributeMap[Entry] = AttributeMap("entries", Entry)
 REFUSED: Channel[int] = Channel("refused", int)
 
 
-class BeginCount(InlineStep[int]):
-    """The start Step: the first total is the start input."""
+class BeginCount(InlineStep[int | None]):
+    """The start Step: the first total is the start input, or 0 without one."""
 
-    def execute(self, tx: Transaction, input: int) -> Decision:
+    def execute(self, tx: Transaction, input: int | None) -> Decision:
         """Set the total and leave the Flow open."""
         tx.set(TOTAL, input or 0)
         return dead_end()
