@@ -444,6 +444,13 @@ def test_lone_surrogates_of_a_model_are_repaired_in_all_that_is_stored() -> None
     assert outcome.tool_calls[0].tool_name == "note\ufffd"
 
 
+def test_lone_surrogates_in_broken_arguments_are_repaired_too() -> None:
+    broken = ModelToolCall(tool_call_id="c1", tool_name="note", arguments='{"text": "\ud800')
+    outcome = outcome_of(ModelResponse(tool_calls=(broken,)))
+    (stored,) = items(outcome.new_messages)
+    assert json.loads(stored["tool_calls"][0]["arguments"]) == {"invalid_arguments": '{"text": "\ufffd'}
+
+
 def test_a_client_must_return_a_response() -> None:
     with pytest.raises(TypeError, match="must return a ModelResponse, not dict"):
         outcome_of({})

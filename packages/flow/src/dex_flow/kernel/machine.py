@@ -327,6 +327,7 @@ class Machine:
             if step.status == "waiting":
                 woken = self._try_wake(step)
                 if woken is None:
+                    self._watch(step.id, step.wait)
                     continue
                 step = woken
             if step.status == "ready" and isinstance(self.flow.step(step.type), InlineStep):
@@ -346,7 +347,8 @@ class Machine:
                 if step.status == "waiting":
                     self._watch(step.id, step.wait)
         for slot in self.overlay.touched:
-            for step_id in waiters.get(slot, ()):
+            # Who goes on waiting registers again; the others need not be asked at the next message.
+            for step_id in waiters.pop(slot, ()):
                 heapq.heappush(self._work, step_id)
         self.overlay.touched.clear()
 

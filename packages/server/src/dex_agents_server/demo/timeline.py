@@ -68,9 +68,9 @@ class Timeline:
         match fact:
             case PhaseStarted():
                 heading = f"[{fact.number}/{fact.total}] {fact.title}"
+                self._progress.update(Text(heading, style="dim"))
                 self._console.print()
                 self._console.print(Text(heading, style="bold"))
-                self._progress.update(Text(heading, style="dim"))
             case Happened():
                 self._line(fact.at, *_WHO[fact.who], Text(fact.text))
             case StepFinished():
@@ -117,7 +117,8 @@ class Timeline:
         for session in report.sessions:
             self._console.print(Text.assemble((f"{session.session_id}: ", "bold"), session.final_text))
             for milliseconds in session.recovery_ms:
-                self._console.print(Text(f"The next worker went on after {milliseconds:g} ms.", style="dim"))
+                text = f"The next worker went on {milliseconds:g} ms after it had all it needed."
+                self._console.print(Text(text, style="dim"))
         self._console.print()
         problems = report.problems()
         if problems:
