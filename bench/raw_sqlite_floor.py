@@ -24,7 +24,7 @@ _SCHEMA = (
     "CREATE TABLE session (key INTEGER PRIMARY KEY, version INTEGER NOT NULL, status TEXT NOT NULL)",
     "CREATE TABLE record (key INTEGER PRIMARY KEY, session INTEGER NOT NULL, body BLOB NOT NULL)",
 )
-_MAX_BATCH = 256
+_MAX_BATCH = 256  # as many as the engine joins
 # Four records of this size fill a page; larger ones would leave much of it empty and write more than was asked for.
 _RECORD_BYTES = 990
 _RECORD_OVERHEAD_BYTES = 12
@@ -57,7 +57,8 @@ def _records(stored_bytes: int) -> _Records:
 class _FloorDatabase:
     """The writer thread of a database file that holds `sessions` sessions."""
 
-    def __init__(self, path: Path, sessions: int) -> None:
+    def __init__(self, path: Path, sessions: int, max_batch: int) -> None:
+        self._max_batch = max_batch
         self._loop = asyncio.get_running_loop()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
         for pragma in ("page_size = 4096", "journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 0"):
@@ -87,7 +88,7 @@ class _FloorDatabase:
         while (first := self._queue.get()) is not None:
             batch = [first]
             is_over = False
-            for _ in range(min(self._queue.qsize(), _MAX_BATCH - 1)):
+            for _ in range(min(self._queue.qsize(), self._max_batch - 1)):
                 following = self._queue.get_nowait()
                 if following is None:
                     is_over = True
@@ -125,19 +126,17 @@ def _settle(batch: list[_Commit], error: sqlite3.Error | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _open_floor(path: Path, sessions: int) -> AsyncIterator[_FloorDatabase]:
-    database = _FloorDatabase(path, sessions)
+async def _open_floor(path: Path, sessions: int, max_batch: int = _MAX_BATCH) -> AsyncIterator[_FloorDatabase]:
+    database = _FloorDatabase(path, sessions, max_batch)
     try:
         yield database
     finally:
         await asyncio.to_thread(database.close)
 
 
-async def _run_session(
-    database: _FloorDatabase, session: int, workload: FloorWorkload, turns_per_session: int
-) -> list[float]:
+async def _run_session(database: _FloorDatabase, session: int, workload: FloorWorkload, turns: int) -> list[float]:
     latencies = []
-    for _ in range(turns_per_session):
+    for _ in range(turns):
         start = time.perf_counter()
         for records in workload.commits:
             await database.commit(session, records)
@@ -145,20 +144,26 @@ async def _run_session(
     return latencies
 
 
-async def _run_sessions(
-    database: _FloorDatabase, sessions: int, workload: FloorWorkload, turns_per_session: int
-) -> list[float]:
-    groups = await asyncio.gather(
-        *(_run_session(database, session, workload, turns_per_session) for session in range(sessions))
-    )
+async def _run_sessions(database: _FloorDatabase, sessions: int, workload: FloorWorkload, turns: int) -> list[float]:
+    groups = await asyncio.gather(*(_run_session(database, session, workload, turns) for session in range(sessions)))
     return [seconds for group in groups for seconds in group]
 
 
-async def run_floor_round(path: Path, sessions: int, turns_per_session: int, workload: FloorWorkload) -> Round:
-    """Run a number of sessions at the same time on a new file, each one turn after the other."""
-    async with _open_floor(path, sessions) as database:
+async def run_floor_round(
+    path: Path, sessions: int, turns: int, workload: FloorWorkload, *, group_commit: bool = True
+) -> Round:
+    """Run a number of sessions at the same time on a new file, each one turn after the other.
+
+    Args:
+        path: The file.
+        sessions: How many sessions.
+        turns: Turns of each.
+        workload: What a turn writes.
+        group_commit: Whether commits that wait together share a transaction; without, each is flushed by itself.
+    """
+    async with _open_floor(path, sessions, _MAX_BATCH if group_commit else 1) as database:
         await _run_sessions(database, sessions, workload, 1)
-        return await run_round(lambda: _run_sessions(database, sessions, workload, turns_per_session))
+        return await run_round(lambda: _run_sessions(database, sessions, workload, turns))
 
 
 async def measure_stored_bytes(path: Path, turns: int, workload: FloorWorkload) -> int:

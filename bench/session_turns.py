@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,8 @@ __all__ = [
 Durability = Literal["power", "process"]
 
 TURN_TIMEOUT_SECONDS = 60.0
+# The model's input grows with a session. Rounds are about everything else, so their sessions stay short.
+TURNS_PER_SESSION = 8
 
 
 class TurnFailedError(Exception):
@@ -86,34 +88,53 @@ async def _run_session(client: AgentSessionClient, session_id: str, turns: int) 
     return latencies
 
 
-async def _run_sessions(client: AgentSessionClient, session_ids: list[str], turns_per_session: int) -> list[float]:
-    groups = await asyncio.gather(*(_run_session(client, session_id, turns_per_session) for session_id in session_ids))
-    return [seconds for group in groups for seconds in group]
+async def _run_lane(client: AgentSessionClient, session_ids: Sequence[str], turns: int) -> list[float]:
+    latencies: list[float] = []
+    for session_id in session_ids:
+        left = turns - len(latencies)
+        latencies += await _run_session(client, session_id, min(left, TURNS_PER_SESSION))
+    return latencies
 
 
-async def run_session_round(path: Path, sessions: int, turns_per_session: int, durability: Durability) -> Round:
-    """Run a number of sessions at the same time on a new file, each one turn after the other."""
-    async with _open_sessions(path, sessions, durability, "single_attempt") as (_, client, session_ids):
-        await _run_sessions(client, session_ids, 1)
-        return await run_round(lambda: _run_sessions(client, session_ids, turns_per_session))
+async def run_session_round(path: Path, lanes: int, turns: int, durability: Durability) -> Round:
+    """Run a number of lanes at the same time on a new file; each runs short sessions one after the other.
+
+    Args:
+        path: The file.
+        lanes: How many sessions run at the same time.
+        turns: Turns of each lane.
+        durability: What a commit survives.
+    """
+    per_lane = -(-turns // TURNS_PER_SESSION)
+    async with _open_sessions(path, lanes * (per_lane + 1), durability, "single_attempt") as (_, client, session_ids):
+        await asyncio.gather(*(_run_session(client, session_id, 1) for session_id in session_ids[:lanes]))
+
+        async def run() -> list[float]:
+            starts = range(lanes, len(session_ids), per_lane)
+            groups = await asyncio.gather(
+                *(_run_lane(client, session_ids[start : start + per_lane], turns) for start in starts)
+            )
+            return [seconds for group in groups for seconds in group]
+
+        return await run_round(run)
 
 
 async def run_turns(path: Path, turns: int) -> None:
     """Run turns of one session on a new file with every commit flushed, for whoever counts system calls."""
-    async with _open_sessions(path, 1, "power", "single_attempt") as (_, client, session_ids):
-        await _run_sessions(client, session_ids, turns)
+    async with _open_sessions(path, 1, "power", "single_attempt") as (_, client, [session_id]):
+        await _run_session(client, session_id, turns)
 
 
 async def measure_turn_costs(path: Path, turns: int, tool_kind: ToolKind) -> TurnCosts:
     """Count commits and bytes per turn of one session on a new file."""
-    async with _open_sessions(path, 1, "power", tool_kind) as (_, client, session_ids):
-        await _run_sessions(client, session_ids, 1)
+    async with _open_sessions(path, 1, "power", tool_kind) as (_, client, [session_id]):
+        await _run_session(client, session_id, 1)
     size = path.stat().st_size
     flow = create_benchmark_flow(tool_kind)
     async with EmbeddedEngine(path, [flow], durability="power") as engine:
         client = AgentSessionClient(engine, flow)
         commits, durable = engine.counters.commits, engine.counters.durable_commits
-        await _run_sessions(client, session_ids, turns)
+        await _run_session(client, session_id, turns)
         commits, durable = engine.counters.commits - commits, engine.counters.durable_commits - durable
     return TurnCosts(
         commits=round(durable / turns, 2),

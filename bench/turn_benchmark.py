@@ -33,9 +33,9 @@ class TurnBenchmarkSize:
 
     Attributes:
         rounds: Rounds of each kind, one kind after the other, repeated.
-        turns: Turns of a round with one session.
-        sessions: Concurrent sessions of the other rounds.
-        turns_per_session: Turns of each concurrent session.
+        turns: Turns of a round that runs one session at a time.
+        sessions: How many sessions run at the same time in the other rounds.
+        turns_per_session: Turns of each of them.
         counted_turns: Turns in which commits, bytes and system calls are counted.
         long_turns: Turns of the long session; fewer than 1,005 leave `turn_1000_ms` out.
     """
@@ -61,6 +61,7 @@ class TurnReport:
         power: Every commit flushed to disk, by `sessions_<n>`.
         process: Commits survive a killed process.
         floor: Raw SQLite with as many flushed commits and as many bytes.
+        floor_single_commits: The same without group commit: every commit of every session is flushed by itself.
         syncs_per_turn: Flushes to disk of a turn in `power`.
         syncs_counted_by: `strace`, or `durable_commits` where nothing may be traced.
         commits_per_turn: Flushed commits of a turn with a single-attempt tool.
@@ -74,6 +75,7 @@ class TurnReport:
         turn_1000_model_attempts_ms: See above.
         ratio_1: Our median time of a turn over the floor's, one session.
         ratio_50: Our turns per second over the floor's, concurrent sessions.
+        ratio_50_single_commits: Our turns per second over those of the floor without group commit.
         sqlite: SQLite's version.
         python: Python's version.
         cpus: Processors of the machine.
@@ -83,6 +85,7 @@ class TurnReport:
     power: dict[str, TurnSummary]
     process: dict[str, TurnSummary]
     floor: dict[str, TurnSummary]
+    floor_single_commits: dict[str, TurnSummary]
     syncs_per_turn: float
     syncs_counted_by: str
     commits_per_turn: float
@@ -96,6 +99,7 @@ class TurnReport:
     turn_1000_model_attempts_ms: float | None
     ratio_1: float
     ratio_50: float
+    ratio_50_single_commits: float
     sqlite: str
     python: str
     cpus: int
@@ -132,13 +136,19 @@ class TurnBenchmark:
         workload, floor_bytes = await _floor_workload(new_file, costs)
         self._report("counting flushes")
         syncs = await asyncio.to_thread(count_sync_calls_per_turn, size.counted_turns // 2, size.counted_turns)
-        kinds: dict[str, dict[str, TurnSummary]] = {"power": {}, "floor": {}, "process": {}}
+        kinds: dict[str, dict[str, TurnSummary]] = {
+            kind: {} for kind in ("power", "floor", "process", "floor_single_commits")
+        }
         for sessions, turns in ((1, size.turns), (size.sessions, size.turns_per_session)):
-            runs = {
+            runs: dict[str, Callable[[int, int], Awaitable[Round]]] = {
                 "power": lambda n, t: run_session_round(new_file(), n, t, "power"),
                 "floor": lambda n, t: run_floor_round(new_file(), n, t * _FLOOR_TURNS_FACTOR, workload),
                 "process": lambda n, t: run_session_round(new_file(), n, t, "process"),
             }
+            if sessions > 1:
+                runs["floor_single_commits"] = lambda n, t: run_floor_round(
+                    new_file(), n, t, workload, group_commit=False
+                )
             for kind, rounds in (await self._interleave(runs, sessions, turns)).items():
                 kinds[kind][f"sessions_{sessions}"] = summarize(rounds)
         self._report(f"one session of {size.long_turns} turns")
@@ -151,7 +161,7 @@ class TurnBenchmark:
         rounds: dict[str, list[Round]] = {kind: [] for kind in runs}
         for number in range(1, self._size.rounds + 1):
             for kind, run in runs.items():
-                self._report(f"{sessions} sessions, {kind}, round {number} of {self._size.rounds}")
+                self._report(f"sessions at the same time: {sessions}, {kind}, round {number} of {self._size.rounds}")
                 rounds[kind].append(await run(sessions, turns))
         return rounds
 
@@ -184,6 +194,7 @@ class TurnBenchmark:
             turn_1000_model_attempts_ms=late_model_ms,
             ratio_1=round(power[one].median_ms / floor[one].median_ms, 2),
             ratio_50=round(power[many].turns_per_s / floor[many].turns_per_s, 2),
+            ratio_50_single_commits=round(power[many].turns_per_s / kinds["floor_single_commits"][many].turns_per_s, 2),
             sqlite=sqlite3.sqlite_version,
             python=platform.python_version(),
             cpus=os.cpu_count() or 1,

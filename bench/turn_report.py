@@ -23,10 +23,17 @@ def print_report(report: TurnReport, console: Console) -> None:
     table = Table(title="One turn: message, model, tool, model, answer")
     for heading in ("sessions", "", "median ms", "p95 ms", "turns/s", "CPU ms/turn"):
         table.add_column(heading, justify="right")
-    kinds = {"power": report.power, "process": report.process, "raw SQLite": report.floor}
+    kinds = {
+        "power": report.power,
+        "process": report.process,
+        "raw SQLite": report.floor,
+        "raw SQLite, single commits": report.floor_single_commits,
+    }
     for key in report.power:
         for kind, summaries in kinds.items():
-            summary = summaries[key]
+            summary = summaries.get(key)
+            if summary is None:
+                continue
             table.add_row(
                 key.removeprefix("sessions_"),
                 kind,
@@ -48,7 +55,8 @@ def print_report(report: TurnReport, console: Console) -> None:
     )
     console.print(
         f"One session: {report.ratio_1:.2f} times the time of raw SQLite. "
-        f"Concurrent sessions: {report.ratio_50:.2f} of its turns per second."
+        f"Concurrent sessions: {report.ratio_50:.2f} of its turns per second, "
+        f"{report.ratio_50_single_commits:.2f} when it does not join commits."
     )
     console.print(_growth(report))
     console.print(

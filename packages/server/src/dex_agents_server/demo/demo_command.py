@@ -51,7 +51,7 @@ def run_demo(*, as_json: bool, keep: Path | None) -> int:
 
 def _run_as_json(files: DemoFiles) -> int:
     report = run_interruptibly(run_scenario(files, _ignore))
-    print(json.dumps(report.to_json(), ensure_ascii=False))
+    print(json.dumps(report.to_json()))
     return _exit_code(report)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from dex_agents import AgentMessage, AgentSessionClient, AgentSessionFlow, StreamedAgentEvent
 from dex_agents_server.demo.facts import EventWritten, FactSink, MessageStored, StepFinished
@@ -36,9 +38,11 @@ class SessionFeed:
     async def collect(self) -> None:
         """Report what was committed since the last call."""
         async with self._collecting:
-            events = await self._read_events()
-            history = await self._read_history()
-            messages = await self._read_messages()
+            # Only up to here: what is committed between the reads below would be told in a wrong order.
+            until = (await self._engine.describe_flow(self._session_id)).updated_at
+            events = await self._read_events(until)
+            history = await self._read_history(until)
+            messages = await self._read_messages(until)
             # What one commit brought has one time: its messages come before the events and the Step they belong to.
             facts: list[MessageStored | EventWritten | StepFinished] = []
             facts += [MessageStored(at=message.created_at, message=message) for message in messages]
@@ -47,23 +51,25 @@ class SessionFeed:
             for fact in sorted(facts, key=lambda fact: fact.at):
                 self._report(fact)
 
-    async def _read_events(self) -> list[StreamedAgentEvent]:
+    async def _read_events(self, until: datetime) -> list[StreamedAgentEvent]:
         after = self.events[-1].position if self.events else 0
         stored = await self._engine.read_stream(self._session_id, self._flow.agent_events, after=after)
-        events = [StreamedAgentEvent(event.position, event.value) for event in stored]
+        known = itertools.takewhile(lambda event: event.value.created_at <= until, stored)
+        events = [StreamedAgentEvent(event.position, event.value) for event in known]
         self.events += events
         return events
 
-    async def _read_history(self) -> list[StepHistoryEntry]:
+    async def _read_history(self, until: datetime) -> list[StepHistoryEntry]:
         after = self.history[-1].number if self.history else 0
-        history = await self._engine.read_step_history(self._session_id, after=after)
+        stored = await self._engine.read_step_history(self._session_id, after=after)
+        history = list(itertools.takewhile(lambda entry: entry.finished_at <= until, stored))
         self.history += history
         return history
 
-    async def _read_messages(self) -> list[AgentMessage]:
+    async def _read_messages(self, until: datetime) -> list[AgentMessage]:
         after = self.messages[-1].sequence if self.messages else 0
         page = await self._sessions.list_agent_messages(self._session_id)
-        messages = [message for message in page.messages if message.sequence > after]
+        messages = [message for message in page.messages if message.sequence > after and message.created_at <= until]
         self.messages += messages
         return messages
 

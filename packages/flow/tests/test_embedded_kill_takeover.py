@@ -1,0 +1,193 @@
+"""Two worker processes on one file: the survivor takes over from a killed one and from a frozen one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dex_flow import AttemptProgress
+from dex_flow.embedded import EmbeddedEngine
+from dex_flow.testing import GatedFlow, GatedPlan, ProgramProcess
+from dex_flow.testing.gated_flow import ADD, COMMITS, RECOVERIES, WORKERS, JobKind
+
+from .embedded_processes import Scene, ended, job_history, play
+
+pytestmark = pytest.mark.processes
+
+FIRST = GatedFlow.instance(0)
+SHORT_TIMEOUT = ("--worker-timeout", "1.5")
+
+
+async def freeze_outside_a_commit(worker: ProgramProcess, client: EmbeddedEngine, scene: Scene) -> None:
+    """Stop the worker at a moment at which it does not hold the commit gate, which would stop everybody else."""
+    while True:
+        worker.freeze()
+        commit = asyncio.create_task(client.invoke_rpc(scene.flow, "flow", ADD, 1))
+        done, _ = await asyncio.wait([commit], timeout=1.0)
+        if done:
+            await commit
+            return
+        worker.thaw()
+        await commit
+
+
+def test_the_survivor_takes_over_from_a_killed_worker(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            for kind in ("repeatable", "single"):
+                scene.gates.close(f"{kind}.0.after_effect")
+            first = await scene.start_worker()
+            await client.start_flow(scene.flow, "repeatable", GatedPlan(["repeatable"]))
+            await client.start_flow(scene.flow, "single", GatedPlan(["single"]))
+            await scene.reached("repeatable.0.after_effect", first)
+            await scene.reached("single.0.after_effect", first)
+            survivor = await scene.start_worker()
+            first.kill()
+            await scene.reached("repeatable.0.after_effect", survivor)
+            assert (await ended(client, "single")).result == 1
+            scene.gates.open("repeatable.0.after_effect")
+            assert (await ended(client, "repeatable")).result == 1
+            assert scene.events("repeatable", 0) == ["begin 1", "effect 1", "begin 2", "effect 2", "end 2"]
+            assert scene.events("single", 0) == ["begin 1", "effect 1"]
+            assert await client.get_attribute_instance("repeatable", WORKERS, FIRST) == survivor.process_id
+            errors = await client.get_attribute_instance("single", RECOVERIES, FIRST)
+            assert errors is not None
+            assert [error.attempt_progress for error in errors] == [AttemptProgress.NOT_COMPLETED]
+
+    play(tmp_path, scenario)
+
+
+def test_the_survivor_does_the_waiting_work_of_a_full_worker(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow-0.0.run")
+            first = await scene.start_worker("--max-concurrent-steps", "1")
+            await client.start_flow(scene.flow, "flow-0", GatedPlan(["single"]))
+            await scene.reached("flow-0.0.run", first)
+            others = [f"flow-{number}" for number in range(1, 6)]
+            for flow_id in others:
+                await client.start_flow(scene.flow, flow_id, GatedPlan(["single"]))
+            for flow_id in others:
+                (step,) = (await client.describe_flow(flow_id)).open_steps
+                assert step.status == "ready"
+            survivor = await scene.start_worker()
+            for flow_id in others:
+                assert (await ended(client, flow_id)).result == 1
+                assert await client.get_attribute_instance(flow_id, WORKERS, FIRST) == survivor.process_id
+            scene.gates.open("flow-0.0.run")
+            assert (await ended(client, "flow-0")).result == 1
+            assert await client.get_attribute_instance("flow-0", WORKERS, FIRST) == first.process_id
+
+    play(tmp_path, scenario)
+
+
+def test_a_stopped_worker_hands_over_at_once(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow.0.run")
+            first = await scene.start_worker()
+            await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable"]))
+            await scene.reached("flow.0.run", first)
+            second = await scene.start_worker()
+            assert await asyncio.to_thread(first.stop) == 0
+            await scene.reached("flow.0.run", second)
+            scene.gates.open("flow.0.run")
+            assert (await ended(client, "flow")).result == 1
+            assert scene.events("flow", 0) == ["begin 1", "begin 2", "effect 2", "end 2"]
+            assert await client.get_attribute_instance("flow", COMMITS, FIRST) == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_busy_worker_is_not_taken_for_a_frozen_one(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow.0.run")
+            busy = await scene.start_worker()
+            await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable"], blocks=True))
+            await scene.reached("flow.0.run", busy)
+            await scene.start_worker("--worker-timeout", "5")
+            await asyncio.sleep(8)
+            scene.gates.open("flow.0.run")
+            assert (await ended(client, "flow")).result == 1
+            assert scene.events("flow", 0) == ["begin 1", "effect 1", "end 1"]
+            assert await client.get_attribute_instance("flow", WORKERS, FIRST) == busy.process_id
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("kind", ["repeatable", "single"])
+def test_the_late_result_of_a_frozen_worker_is_refused(tmp_path: Path, kind: JobKind) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow.0.after_effect")
+            frozen = await scene.start_worker(*SHORT_TIMEOUT)
+            # Blocking: the thawed worker returns from `run` before it can learn that it was given up.
+            await client.start_flow(scene.flow, "flow", GatedPlan([kind, "signal"], blocks=True))
+            await scene.reached("flow.0.after_effect", frozen)
+            await freeze_outside_a_commit(frozen, client, scene)
+            other = await scene.start_worker(*SHORT_TIMEOUT)
+            if kind == "repeatable":
+                await scene.reached("flow.0.after_effect", other)
+                scene.gates.open("flow.0.after_effect")
+                await client.wait_until("flow", lambda view: view.get_instance(COMMITS, FIRST))
+            else:
+                await client.wait_until("flow", lambda view: view.get_instance(RECOVERIES, FIRST))
+                scene.gates.open("flow.0.after_effect")
+            before = await job_history(client, "flow")
+            assert frozen.count_lines("was refused") == 0
+
+            frozen.thaw()
+            await asyncio.to_thread(frozen.wait_for_line, "was refused")
+            assert frozen.count_lines("was refused") == 1
+            assert await job_history(client, "flow") == before
+
+            if kind == "repeatable":
+                assert [(entry.attempt, entry.outcome) for entry in before] == [(1, "lost"), (2, "succeeded")]
+                assert sorted(scene.events("flow", 0)) == [
+                    "begin 1",
+                    "begin 2",
+                    "effect 1",
+                    "effect 2",
+                    "end 1",
+                    "end 2",
+                ]
+                assert await client.get_attribute_instance("flow", COMMITS, FIRST) == 1
+                assert await client.get_attribute_instance("flow", WORKERS, FIRST) == other.process_id
+            else:
+                assert [(entry.attempt, entry.outcome) for entry in before] == [(1, "lost")]
+                assert scene.events("flow", 0) == ["begin 1", "effect 1", "end 1"]
+                assert await client.get_attribute_instance("flow", COMMITS, FIRST) is None
+                errors = await client.get_attribute_instance("flow", RECOVERIES, FIRST)
+                assert errors is not None
+                assert len(errors) == 1
+            assert (await client.describe_flow("flow")).status == "open"
+
+            other.kill()
+            await client.start_flow(scene.flow, "next", GatedPlan(["single"]))
+            assert (await ended(client, "next")).result == 1
+            assert await client.get_attribute_instance("next", WORKERS, FIRST) == frozen.process_id
+
+    play(tmp_path, scenario)
+
+
+def test_a_frozen_worker_that_is_never_thawed_holds_nobody_up(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow.0.run")
+            frozen = await scene.start_worker(*SHORT_TIMEOUT)
+            await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable", "single", "repeatable"]))
+            await scene.reached("flow.0.run", frozen)
+            await freeze_outside_a_commit(frozen, client, scene)
+            scene.gates.open("flow.0.run")
+            other = await scene.start_worker(*SHORT_TIMEOUT)
+            assert (await ended(client, "flow")).result == 3
+            assert scene.events("flow", 0) == ["begin 1", "begin 2", "effect 2", "end 2"]
+            for number in range(3):
+                instance = GatedFlow.instance(number)
+                assert await client.get_attribute_instance("flow", WORKERS, instance) == other.process_id
+            frozen.kill()
+
+    play(tmp_path, scenario)
