@@ -29,6 +29,7 @@ class Plan(msgspec.Struct, frozen=True):
         cancels: Step types that its decision cancels.
         then: (Step type, plan) that its decision begins.
         skips: Whether `before_run` ends the Step without running it.
+        closes: Whether the decision completes the Flow instead of beginning Steps.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     cancels: tuple[str, ...] = ()
     then: tuple[tuple[str, Plan], ...] = ()
     skips: bool = False
+    closes: bool = False
 
 
 class DiscardedError(Exception):
@@ -48,7 +50,7 @@ class ClosedError(Exception):
     """The modelled Flow has ended."""
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelStep:
     """One open Step."""
 
@@ -66,6 +68,7 @@ class ModelStep:
     taken: list[list[str]] = field(default_factory=list)
     outcome: str = ""
     error_type: str = ""
+    recovery: str = ""
 
 
 class Model:
@@ -217,7 +220,7 @@ class Model:
         if "execute" in self.broken:
             self.back_off(step, "execute")
             return
-        self.finish(step, f"{step.plan.name} {step.index} {step.taken}")
+        self.finish(step, step.recovery or f"{step.plan.name} {step.index} {step.taken}")
 
     def finish(self, step: ModelStep, text: str) -> None:
         self.log.append(text)
@@ -225,6 +228,9 @@ class Model:
             self.publish(channel, f"{step.plan.name}>{channel}")
         self.steps.remove(step)
         self.cancel(step.plan.cancels)
+        if step.plan.closes:
+            self.stop()
+            return
         for step_type, plan in step.plan.then:
             self.begin_step(step_type, plan)
 
@@ -307,8 +313,8 @@ class Model:
 
     def give_up(self, step: ModelStep, error_type: str, progress: str) -> None:
         self.steps.remove(step)
-        self.log.append(f"{step.plan.name} {error_type} {progress} {step.attempt}")
-        self.begin_step("Route", step.plan)
+        recovery = f"{step.plan.name} {error_type} {progress} {step.attempt}"
+        self.begin_step("Route", step.plan).recovery = recovery
 
     # Other commands
 

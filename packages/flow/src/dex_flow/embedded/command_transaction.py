@@ -13,7 +13,8 @@ from typing import Any
 
 from dex_flow.declarations import Stream
 from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader, find_flow, store_changes
-from dex_flow.embedded.stream_store import append_events
+from dex_flow.embedded.state_cache import StateCache
+from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.errors import FlowDefinitionMismatchError, FlowNotFoundError
 from dex_flow.kernel import (
     AttemptDiscardedError,
@@ -76,6 +77,7 @@ class AppliedCommand:
 
     flow_key: int
     epoch: int
+    version: int
     changes: Changes | None
     output: Any
 
@@ -87,12 +89,14 @@ def apply_command(
     now: int,
     command: Command,
     *,
+    streams: StreamStore,
+    cache: StateCache | None = None,
     slots: WorkerSlots | None = None,
     lease: AttemptLease | None = None,
     live_events: list[LiveEvents] | None = None,
     lost_owner: int | None = None,
 ) -> AppliedCommand:
-    """Apply one command; runs on the writer thread.
+    """Apply one command; runs on the writer thread and raises before its first write only.
 
     Args:
         connection: The writer's, inside a transaction.
@@ -100,6 +104,8 @@ def apply_command(
         flow_id: The execution.
         now: Microseconds since the epoch.
         command: What happened.
+        streams: Appends events.
+        cache: Values that need not be read again.
         slots: The calling worker's; None claims nothing.
         lease: For commands of an attempt.
         live_events: Appended before the command's own events.
@@ -124,32 +130,44 @@ def apply_command(
         if lease is not None and (row.owner != lease.worker_key or row.epoch != lease.epoch):
             raise AttemptDiscardedError(f"flow {flow_id!r} was taken over by another worker")
         if isinstance(command, AttemptsLost) and row.owner != lost_owner:
-            return AppliedCommand(row.key, row.epoch, None, False)
-    if row is not None and live_events:
-        for live in live_events:
-            append_events(connection, row.key, row.flow_type, live.stream, live.events)
+            return AppliedCommand(row.key, row.epoch, row.version, None, False)
     owner, epoch = (None, 0) if row is None else (row.owner, row.epoch)
     is_given_up = isinstance(command, AttemptsLost)
     may_claim = slots is not None and (row is None or owner == slots.worker_key or row.active_steps == 0 or is_given_up)
     claim_slots = slots.free if slots is not None and may_claim else 0
-    result = kernel.apply(SqliteStateReader(connection, row), flow_id, now, command, claim_slots=claim_slots)
+    known = None if cache is None or row is None else cache.get(row.key, row.version)
+    result = kernel.apply(
+        SqliteStateReader(connection, row), flow_id, now, command, claim_slots=claim_slots, known=known
+    )
+    if row is not None and live_events:
+        for live in live_events:
+            streams.append(connection, row.key, row.flow_type, live.stream, live.events)
     changes = result.changes
     if changes is None:
-        return AppliedCommand(-1 if row is None else row.key, epoch, None, result.output)
+        key, version = (-1, 0) if row is None else (row.key, row.version)
+        return AppliedCommand(key, epoch, version, None, result.output)
     if is_given_up or (changes.claimed and slots is not None and owner != slots.worker_key):
         owner = slots.worker_key if changes.claimed and slots is not None else None
         epoch += 1
     key = store_changes(connection, kernel.flow, flow_id, row, changes, now, owner, epoch)
+    for stream_name, events in changes.events.items():
+        streams.append(connection, key, kernel.flow.flow_type, kernel.flow.streams[stream_name], events)
     if slots is not None:
         for step_id, attempt in changes.cancelled:
             slots.held.discard((key, step_id, attempt))
         for claim in changes.claimed:
             slots.held.add((key, claim.step_execution_id, claim.attempt))
-    return AppliedCommand(key, epoch, changes, result.output)
+    return AppliedCommand(key, epoch, 1 if row is None else row.version + 1, changes, result.output)
 
 
 def append_live_events(
-    connection: sqlite3.Connection, flow_id: str, lease: AttemptLease, step_id: int, attempt: int, live: LiveEvents
+    connection: sqlite3.Connection,
+    streams: StreamStore,
+    flow_id: str,
+    lease: AttemptLease,
+    step_id: int,
+    attempt: int,
+    live: LiveEvents,
 ) -> bool:
     """Append live events while the attempt still runs; False when they came too late."""
     row = find_flow(connection, flow_id)
@@ -158,7 +176,7 @@ def append_live_events(
     step = decode_header(row.header).steps.get(step_id)
     if step is None or step.status != "running" or step.attempt != attempt:
         return False
-    append_events(connection, row.key, row.flow_type, live.stream, live.events)
+    streams.append(connection, row.key, row.flow_type, live.stream, live.events)
     return True
 
 

@@ -25,6 +25,8 @@ from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
 from dex_flow.embedded.schema import initialize_schema
 from dex_flow.embedded.shared_file import SharedDatabase, acquire
+from dex_flow.embedded.state_cache import StateCache
+from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.wake_up import WakeUpReceiver
 from dex_flow.embedded.worker import Worker
 from dex_flow.embedded.worker_liveness import WorkerLock, remove_dead_worker
@@ -117,6 +119,8 @@ class EmbeddedEngine:
         self._worker_timeout = worker_timeout
         self._shutdown_grace = shutdown_grace
         self._clock = clock or _system_clock
+        self._streams = StreamStore()
+        self._cache = StateCache()
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
@@ -171,6 +175,7 @@ class EmbeddedEngine:
             worker_key,
             self._max_concurrent_steps,
             writer,
+            self._streams,
             self._reader,
             self._load_snapshot,
             self._submit,
@@ -229,7 +234,9 @@ class EmbeddedEngine:
         """Queue one command. What its commit brings along happens even when nobody waits for the result."""
         self._check_open()
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        worker = self._worker if kernel is self._kernels.get(kernel.flow.flow_type) else None
+        is_registered = kernel is self._kernels.get(kernel.flow.flow_type)
+        worker = self._worker if is_registered else None
+        cache = self._cache if is_registered else None
         slots = None if worker is None else worker.slots
         held: list[AppliedCommand] = []
 
@@ -240,6 +247,8 @@ class EmbeddedEngine:
                 flow_id,
                 self._clock(),
                 command,
+                streams=self._streams,
+                cache=cache,
                 slots=slots,
                 lease=lease,
                 live_events=live_events,
@@ -252,6 +261,8 @@ class EmbeddedEngine:
 
         def done(applied: AppliedCommand | None, error: Exception | None) -> None:
             if applied is not None:
+                if cache is not None and applied.changes is not None:
+                    cache.put(applied.flow_key, applied.version, applied.changes.known)
                 self._follow_up(kernel, flow_id, applied, worker, is_attempt_end=lease is not None)
                 if not future.done():
                     future.set_result(applied)
@@ -265,7 +276,8 @@ class EmbeddedEngine:
                 future.set_exception(error)
 
         durable: Durable = "always" if isinstance(command, (StartFlow, InvokeRpc, AttemptStarted)) else "engine"
-        self._database.writer.submit(WriteRequest(apply=apply, on_done=done, loop=self._loop, durable=durable))
+        request = WriteRequest(apply=apply, on_done=done, loop=self._loop, durable=durable, raises_before_writing=True)
+        self._database.writer.submit(request)
         return future
 
     def _follow_up(
@@ -364,19 +376,22 @@ class EmbeddedEngine:
                 )
             return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), condition), row.status
 
-        try:
-            async with asyncio.timeout(timeout):
-                with self._watch(flow_id) as changed:
-                    while True:
-                        changed.clear()
-                        value, status = await self._read(evaluate)
-                        if value is not None and value is not False:
-                            return value
-                        if status != "open":
-                            raise FlowClosedError(flow_id, status)
+        deadline = None if timeout is None else self._loop.time() + timeout
+        with self._watch(flow_id) as changed:
+            while True:
+                changed.clear()
+                # Outside the timeout: a state that is there already is found however short it is.
+                value, status = await self._read(evaluate)
+                if value is not None and value is not False:
+                    return value
+                if status != "open":
+                    raise FlowClosedError(flow_id, status)
+                try:
+                    async with asyncio.timeout_at(deadline):
                         await changed.wait()
-        except TimeoutError:
-            raise TimeoutError(f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s") from None
+                except TimeoutError:
+                    message = f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s"
+                    raise TimeoutError(message) from None
 
     async def read_stream(
         self, flow_id: str, stream: Stream[Value], *, after: int = 0, limit: int = 1_000

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from dex_flow.embedded.stream_store import append_events
 from dex_flow.flow import Flow
 from dex_flow.kernel import Changes, StoredRequest
 
@@ -23,6 +22,7 @@ class FlowRow(NamedTuple):
     status: str
     owner: int | None
     epoch: int
+    version: int
     active_steps: int
     has_ready: int
     header: bytes
@@ -31,7 +31,7 @@ class FlowRow(NamedTuple):
 def find_flow(connection: sqlite3.Connection, flow_id: str) -> FlowRow | None:
     """The execution's row."""
     row = connection.execute(
-        "SELECT key, flow_type, fingerprint, status, owner, epoch, active_steps, has_ready, header"
+        "SELECT key, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready, header"
         " FROM flow WHERE flow_id = ?",
         (flow_id,),
     ).fetchone()
@@ -137,12 +137,12 @@ def store_changes(
     owner: int | None,
     epoch: int,
 ) -> int:
-    """Write one command's changes and return the execution's key."""
+    """Write one command's changes, except its events, and return the execution's key."""
     execute = connection.execute
     if row is None:
         cursor = execute(
-            "INSERT INTO flow (flow_id, flow_type, fingerprint, status, owner, epoch, active_steps, has_ready,"
-            " next_due, updated_at, header) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO flow (flow_id, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready,"
+            " next_due, updated_at, header) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
             (
                 flow_id,
                 flow.flow_type,
@@ -161,8 +161,8 @@ def store_changes(
     else:
         key = row.key
         execute(
-            "UPDATE flow SET status = ?, owner = ?, epoch = ?, active_steps = ?, has_ready = ?, next_due = ?,"
-            " updated_at = ?, header = ? WHERE key = ?",
+            "UPDATE flow SET status = ?, owner = ?, epoch = ?, version = version + 1, active_steps = ?,"
+            " has_ready = ?, next_due = ?, updated_at = ?, header = ? WHERE key = ?",
             (
                 changes.status,
                 owner,
@@ -176,8 +176,6 @@ def store_changes(
             ),
         )
     _store_rows(connection, key, changes)
-    for stream_name, events in changes.events.items():
-        append_events(connection, key, flow.flow_type, flow.streams[stream_name], events)
     return key
 
 

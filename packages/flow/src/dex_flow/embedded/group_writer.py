@@ -45,6 +45,8 @@ class WriteRequest(Generic[Result]):
         loop: The event loop that `on_done` belongs to.
         durable: The strictest request of a batch decides for the whole batch.
         announce: Whether other processes should look for news after this commit.
+        raises_before_writing: `apply` promises to raise, if at all, before its first write, so that there is nothing
+            to undo and no savepoint is needed.
     """
 
     apply: Callable[[sqlite3.Connection], Result]
@@ -52,6 +54,7 @@ class WriteRequest(Generic[Result]):
     loop: asyncio.AbstractEventLoop | None = None
     durable: Durable = "engine"
     announce: bool = True
+    raises_before_writing: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -276,12 +279,22 @@ class GroupWriter:
         return outcomes, connection.total_changes != before
 
     def _apply_in_savepoint(self, request: WriteRequest[Any]) -> _Outcome:
+        if request.raises_before_writing:
+            return self._apply_without_savepoint(request)
         execute = self._connection.execute
         execute("SAVEPOINT request")
         outcome = self._apply(request)
         if outcome[2] is not None:
             execute("ROLLBACK TO request")
         execute("RELEASE request")
+        return outcome
+
+    def _apply_without_savepoint(self, request: WriteRequest[Any]) -> _Outcome:
+        before = self._connection.total_changes
+        outcome = self._apply(request)
+        if outcome[2] is not None and self._connection.total_changes != before:
+            # The promise was broken: only the whole transaction can be undone.
+            raise self._as_database_error(outcome[2])
         return outcome
 
     def _apply(self, request: WriteRequest[Any]) -> _Outcome:

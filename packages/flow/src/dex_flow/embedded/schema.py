@@ -21,6 +21,7 @@ CREATE TABLE flow (
     status TEXT NOT NULL,
     owner INTEGER,
     epoch INTEGER NOT NULL,
+    version INTEGER NOT NULL,
     active_steps INTEGER NOT NULL,
     has_ready INTEGER NOT NULL,
     next_due INTEGER,
@@ -52,16 +53,16 @@ CREATE TABLE request (
 ) WITHOUT ROWID;
 CREATE INDEX request_number ON request (flow, number);
 CREATE TABLE stream (
-    key INTEGER PRIMARY KEY, flow_type TEXT NOT NULL, name TEXT NOT NULL,
-    total_bytes INTEGER NOT NULL, oldest_batch INTEGER NOT NULL, UNIQUE (flow_type, name)
+    key INTEGER PRIMARY KEY, flow_type TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (flow_type, name)
 );
 CREATE TABLE stream_position (
     flow INTEGER NOT NULL, stream INTEGER NOT NULL, next_position INTEGER NOT NULL, PRIMARY KEY (flow, stream)
 ) WITHOUT ROWID;
 CREATE TABLE event_batch (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, flow INTEGER NOT NULL,
-    first_position INTEGER NOT NULL, event_count INTEGER NOT NULL, body BLOB NOT NULL
+    first_position INTEGER NOT NULL, event_count INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL
 );
+CREATE INDEX event_batch_stream ON event_batch (stream, id, size);
 CREATE UNIQUE INDEX event_batch_position ON event_batch (flow, stream, first_position);
 CREATE TABLE worker (key INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, beat INTEGER NOT NULL);
 """

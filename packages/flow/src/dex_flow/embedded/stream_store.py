@@ -10,83 +10,95 @@ import msgspec
 
 from dex_flow.declarations import Stream
 
-__all__ = ["append_events", "read_events"]
+__all__ = ["StreamStore", "read_events"]
 
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _TRIM_BATCHES = 64
+_TRIMS_PER_CAPACITY = 16
 
 
-def append_events(
-    connection: sqlite3.Connection, flow_key: int, flow_type: str, stream: Stream[Any], events: Sequence[bytes]
-) -> None:
-    """Append encoded events of one execution, and trim the Flow type's oldest ones past the stream's capacity."""
-    execute = connection.execute
-    body = b"[" + b",".join(events) + b"]"
-    row = execute(
-        "UPDATE stream SET total_bytes = total_bytes + ? WHERE flow_type = ? AND name = ?"
-        " RETURNING key, total_bytes, oldest_batch",
-        (len(body), flow_type, stream.name),
-    ).fetchall()
-    if not row:
-        row = execute(
-            "INSERT INTO stream (flow_type, name, total_bytes, oldest_batch) VALUES (?, ?, ?, 0)"
-            " RETURNING key, total_bytes, oldest_batch",
-            (flow_type, stream.name, len(body)),
+class StreamStore:
+    """Appends events; one per engine, used on the writer thread.
+
+    Trimming looks at a whole stream, so it happens once per sixteenth of the capacity that this engine appended; each
+    of several processes may keep that much more.
+    """
+
+    def __init__(self) -> None:
+        self._appended: dict[int, int] = {}
+
+    def append(
+        self,
+        connection: sqlite3.Connection,
+        flow_key: int,
+        flow_type: str,
+        stream: Stream[Any],
+        events: Sequence[bytes],
+    ) -> None:
+        """Append encoded events of one execution."""
+        key = _stream_key(connection, flow_type, stream.name)
+        body = b"[" + b",".join(events) + b"]"
+        ((next_position,),) = connection.execute(
+            "INSERT INTO stream_position VALUES (?, ?, ?) ON CONFLICT (flow, stream)"
+            " DO UPDATE SET next_position = next_position + ? RETURNING next_position",
+            (flow_key, key, 1 + len(events), len(events)),
         ).fetchall()
-    key, total_bytes, oldest_batch = row[0]
-    ((next_position,),) = execute(
-        "INSERT INTO stream_position VALUES (?, ?, ?) ON CONFLICT (flow, stream)"
-        " DO UPDATE SET next_position = next_position + ? RETURNING next_position",
-        (flow_key, key, 1 + len(events), len(events)),
-    ).fetchall()
-    execute(
-        "INSERT INTO event_batch (stream, flow, first_position, event_count, body) VALUES (?, ?, ?, ?, ?)",
-        (key, flow_key, next_position - len(events), len(events), body),
-    )
-    if total_bytes > stream.capacity_bytes:
-        _trim(connection, key, total_bytes, oldest_batch, stream.capacity_bytes)
+        connection.execute(
+            "INSERT INTO event_batch (stream, flow, first_position, event_count, size, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (key, flow_key, next_position - len(events), len(events), len(body), body),
+        )
+        appended = self._appended.get(key, 0) + len(body)
+        if appended * _TRIMS_PER_CAPACITY >= stream.capacity_bytes:
+            _trim(connection, key, stream.capacity_bytes)
+            appended = 0
+        self._appended[key] = appended
 
 
-def _trim(connection: sqlite3.Connection, key: int, total_bytes: int, oldest_batch: int, capacity: int) -> None:
-    """Delete oldest batches until the stream fits; `oldest_batch` spares a search over what is gone."""
-    while total_bytes > capacity:
+def _stream_key(connection: sqlite3.Connection, flow_type: str, name: str) -> int:
+    found = _find_stream(connection, flow_type, name)
+    if found is None:
+        connection.execute("INSERT INTO stream (flow_type, name) VALUES (?, ?)", (flow_type, name))
+        found = _find_stream(connection, flow_type, name)
+        assert found is not None
+    return found
+
+
+def _find_stream(connection: sqlite3.Connection, flow_type: str, name: str) -> int | None:
+    row = connection.execute("SELECT key FROM stream WHERE flow_type = ? AND name = ?", (flow_type, name)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _trim(connection: sqlite3.Connection, key: int, capacity: int) -> None:
+    """Delete oldest batches until the stream fits."""
+    (total,) = connection.execute("SELECT TOTAL(size) FROM event_batch WHERE stream = ?", (key,)).fetchone()
+    while total > capacity:
         rows = connection.execute(
-            "SELECT id, length(body) FROM event_batch WHERE id >= ? AND stream = ? ORDER BY id LIMIT ?",
-            (oldest_batch, key, _TRIM_BATCHES),
+            "SELECT id, size FROM event_batch WHERE stream = ? ORDER BY id LIMIT ?", (key, _TRIM_BATCHES)
         ).fetchall()
-        if not rows:
-            total_bytes = 0
-            break
         for batch_id, size in rows:
-            if total_bytes <= capacity:
+            if total <= capacity:
                 break
             connection.execute("DELETE FROM event_batch WHERE id = ?", (batch_id,))
-            total_bytes -= size
-            oldest_batch = batch_id + 1
-    connection.execute(
-        "UPDATE stream SET total_bytes = ?, oldest_batch = ? WHERE key = ?", (total_bytes, oldest_batch, key)
-    )
+            total -= size
 
 
 def read_events(
     connection: sqlite3.Connection, flow_key: int, flow_type: str, stream: str, after: int, limit: int
 ) -> list[tuple[int, bytes]]:
     """Retained events with a position above `after`, as (position, encoded event)."""
-    found = connection.execute(
-        "SELECT key FROM stream WHERE flow_type = ? AND name = ?", (flow_type, stream)
-    ).fetchone()
-    if found is None or limit < 1:
+    key = _find_stream(connection, flow_type, stream)
+    if key is None or limit < 1:
         return []
     events: list[tuple[int, bytes]] = []
     # The batch that holds `after + 1` may begin before it.
-    start = connection.execute(
+    (start,) = connection.execute(
         "SELECT MAX(first_position) FROM event_batch WHERE flow = ? AND stream = ? AND first_position <= ?",
-        (flow_key, found[0], after + 1),
-    ).fetchone()[0]
+        (flow_key, key, after + 1),
+    ).fetchone()
     rows = connection.execute(
         "SELECT first_position, body FROM event_batch WHERE flow = ? AND stream = ? AND first_position >= ?"
         " ORDER BY first_position",
-        (flow_key, found[0], after + 1 if start is None else start),
+        (flow_key, key, after + 1 if start is None else start),
     )
     for first_position, body in rows:
         for position, event in enumerate(_decode_batch(body), first_position):

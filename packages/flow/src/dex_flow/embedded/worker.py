@@ -21,6 +21,7 @@ from dex_flow.embedded.command_transaction import (
 )
 from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
+from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.errors import DexFlowError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError
 from dex_flow.exception_text import describe_exception
 from dex_flow.kernel import (
@@ -67,6 +68,7 @@ class Worker:
         worker_key: The worker's row.
         max_concurrent_steps: Most attempts at once.
         writer: For live events.
+        streams: Appends them.
         reader: For snapshots.
         load_snapshot: Reads what an attempt's `run` needs.
         command: Applies commands.
@@ -78,6 +80,7 @@ class Worker:
         worker_key: int,
         max_concurrent_steps: int,
         writer: GroupWriter,
+        streams: StreamStore,
         reader: ReaderThread,
         load_snapshot: SnapshotLoader,
         command: CommandPort,
@@ -86,6 +89,7 @@ class Worker:
         self.slots = WorkerSlots(worker_key, max_concurrent_steps)
         self.command = command
         self._writer = writer
+        self._streams = streams
         self._reader = reader
         self._load_snapshot = load_snapshot
         self._on_changed = on_changed
@@ -123,7 +127,13 @@ class Worker:
         def apply(connection: sqlite3.Connection) -> None:
             for live in events:
                 if not append_live_events(
-                    connection, attempt.flow_id, attempt.lease, attempt.step_execution_id, attempt.attempt, live
+                    connection,
+                    self._streams,
+                    attempt.flow_id,
+                    attempt.lease,
+                    attempt.step_execution_id,
+                    attempt.attempt,
+                    live,
                 ):
                     return
             self._on_changed(attempt.flow_id)

@@ -61,6 +61,7 @@ class Changes:
         forgotten_requests: IDs of remembered requests to drop.
         cancelled: (Step execution ID, attempt) of claimed or running attempts that no longer count.
         claimed: Attempts for the claiming worker to run.
+        known: Decoded values of the state after the command; see `Kernel.apply`.
     """
 
     header: bytes = b""
@@ -78,6 +79,7 @@ class Changes:
     forgotten_requests: list[str] = field(default_factory=list)
     cancelled: list[tuple[int, int]] = field(default_factory=list)
     claimed: list[ClaimedAttempt] = field(default_factory=list)
+    known: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 class CommandResult(NamedTuple):

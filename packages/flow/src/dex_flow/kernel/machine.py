@@ -61,6 +61,7 @@ class Machine:
         "_channel_waiters",
         "_executions",
         "_reader",
+        "_stored_bodies",
         "_work",
         "bodies",
         "cancelled",
@@ -74,18 +75,27 @@ class Machine:
         "stale_bodies",
     )
 
-    def __init__(self, flow: Flow, flow_id: str, reader: StateReader, header: FlowHeader, now: int) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        flow_id: str,
+        reader: StateReader,
+        header: FlowHeader,
+        now: int,
+        known: dict[tuple[str, str], Any] | None = None,
+    ) -> None:
         self.flow = flow
         self.flow_id = flow_id
         self.header = header
         self.now = now
-        self.overlay = Overlay(flow, reader, header.next_message)
+        self.overlay = Overlay(flow, reader, header.next_message, known)
         self.history: list[HistoryRow] = []
         self.cancelled: list[tuple[int, int]] = []
         self.claimed: list[ClaimedAttempt] = []
         self.bodies: dict[int, StepBody] = {}
         self.stale_bodies: dict[int, bool] = {}
         self._reader = reader
+        self._stored_bodies: dict[int, StepBody] = {}
         self._work: list[int] = []
         self._executions = 0
         self._channel_waiters: dict[tuple[str, str], set[int]] | None = None
@@ -115,8 +125,12 @@ class Machine:
         own = self.bodies.get(step.id)
         if own is not None:
             return own
-        data = self._reader.step_body(step.id) if step.has_body else None
-        stored: StepBody = _NO_INPUT if data is None else decode(StepBody, data)
+        if not step.has_body:
+            return _NO_INPUT
+        stored = self._stored_bodies.get(step.id)
+        if stored is None:
+            data = self._reader.step_body(step.id)
+            stored = self._stored_bodies[step.id] = _NO_INPUT if data is None else decode(StepBody, data)
         return stored
 
     def put_body(self, step_id: int, body: StepBody) -> None:

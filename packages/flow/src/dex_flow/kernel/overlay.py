@@ -18,6 +18,7 @@ __all__ = ["Overlay"]
 
 _MISSING: Any = object()
 Key = tuple[str, str]
+_MOST_KNOWN_VALUES = 64
 
 
 class _Pending:
@@ -38,6 +39,7 @@ class Overlay:
         "_dirty",
         "_flow",
         "_journal",
+        "_known",
         "_reader",
         "consumed",
         "events",
@@ -47,10 +49,11 @@ class Overlay:
         "written",
     )
 
-    def __init__(self, flow: Flow, reader: StateReader, next_message: int) -> None:
+    def __init__(self, flow: Flow, reader: StateReader, next_message: int, known: dict[Key, Any] | None = None) -> None:
         self._flow = flow
         self._reader = reader
         self._cache: dict[Key, Any] = {}
+        self._known: dict[Key, Any] = {} if known is None else known
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._dirty: list[Key] = []
         self.written: dict[Key, _Pending | None] = {}
@@ -72,6 +75,13 @@ class Overlay:
     def is_changed(self) -> bool:
         """Whether anything was written, counting what belongs to Steps."""
         return bool(self._journal or self.events)
+
+    def known_after(self) -> dict[Key, Any]:
+        """Values of single slots as they stand after the command, for a later command on exactly that state."""
+        known = dict(self._known)
+        for slot, pending in self.written.items():
+            known[slot] = None if pending is None else pending.value
+        return known if len(known) <= _MOST_KNOWN_VALUES else {}
 
     # Undo
 
@@ -133,11 +143,11 @@ class Overlay:
         if slot in self.written:
             pending = self.written[slot]
             return None if pending is None else pending.value
-        if slot in self._cache:
-            return self._cache[slot]
+        if slot in self._known:
+            return self._known[slot]
         declaration = self.declaration(name)
         data = self._reader.attribute(name, key)
-        value = self._cache[slot] = None if data is None else decode(declaration.value_type, data)
+        value = self._known[slot] = None if data is None else decode(declaration.value_type, data)
         return value
 
     def set(self, name: str, key: str, value: Any) -> None:

@@ -1,0 +1,1 @@
+"""Sessions whose workers die at every point, and what these tests share with the field scenarios."""
