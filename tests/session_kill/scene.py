@@ -47,13 +47,6 @@ class Sessions:
 
         await self.engine.wait_until(session_id, has_succeeded, timeout=WAIT_SECONDS)
 
-    async def changed(self, session_id: str) -> None:
-        """Wait until something more is recorded in the session's history."""
-        last = len(await self.engine.read_step_history(session_id))
-
-        while len(await self.engine.read_step_history(session_id)) == last:
-            await asyncio.sleep(0.01)
-
     async def answers(self, session_id: str) -> list[str]:
         """The text of the last message of every turn; sequences and tool results must be complete."""
         snapshot = await self.client.get_agent_snapshot(session_id)

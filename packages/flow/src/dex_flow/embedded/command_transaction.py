@@ -29,7 +29,15 @@ from dex_flow.kernel import (
     decode_header,
 )
 
-__all__ = ["AppliedCommand", "AttemptLease", "LiveEvents", "WorkerSlots", "append_live_events", "apply_command"]
+__all__ = [
+    "AppliedCommand",
+    "AttemptLease",
+    "LiveEvents",
+    "WorkerSlots",
+    "append_live_events",
+    "apply_command",
+    "check_definition",
+]
 
 AttemptKey = tuple[int, int, int]
 
@@ -126,7 +134,7 @@ def apply_command(
     if row is None and not isinstance(command, StartFlow):
         raise FlowNotFoundError(flow_id)
     if row is not None:
-        _check_definition(kernel, flow_id, row)
+        check_definition(kernel, flow_id, row)
         if lease is not None and (row.owner != lease.worker_key or row.epoch != lease.epoch):
             raise AttemptDiscardedError(f"flow {flow_id!r} was taken over by another worker")
         if isinstance(command, AttemptsLost) and row.owner != lost_owner:
@@ -180,7 +188,8 @@ def append_live_events(
     return True
 
 
-def _check_definition(kernel: Kernel, flow_id: str, row: FlowRow) -> None:
+def check_definition(kernel: Kernel, flow_id: str, row: FlowRow) -> None:
+    """Raise `FlowDefinitionMismatchError` when the kernel's definition does not fit the stored execution."""
     flow = kernel.flow
     if row.flow_type != flow.flow_type:
         raise FlowDefinitionMismatchError(

@@ -16,7 +16,13 @@ from typing import Any, Literal, Self, TypeVar
 from dex_flow.codec import encode
 from dex_flow.declarations import Attribute, AttributeMap, Stream
 from dex_flow.embedded import queries
-from dex_flow.embedded.command_transaction import AppliedCommand, AttemptLease, LiveEvents, apply_command
+from dex_flow.embedded.command_transaction import (
+    AppliedCommand,
+    AttemptLease,
+    LiveEvents,
+    apply_command,
+    check_definition,
+)
 from dex_flow.embedded.commit_feed import CommitFeed, commit_feed
 from dex_flow.embedded.database_file import Durability
 from dex_flow.embedded.flow_store import SqliteStateReader
@@ -28,6 +34,7 @@ from dex_flow.embedded.shared_file import SharedDatabase, acquire
 from dex_flow.embedded.state_cache import StateCache
 from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.wake_up import WakeUpReceiver
+from dex_flow.embedded.watchers import Watchers
 from dex_flow.embedded.worker import Worker
 from dex_flow.embedded.worker_liveness import WorkerLock, remove_dead_worker
 from dex_flow.engine import FlowDescription, FlowStatus, StepHistoryEntry, StreamEvent
@@ -62,7 +69,6 @@ Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 MAX_FLOW_ID_CHARACTERS = 256
-_FALLBACK_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 1.0
 
 
@@ -121,7 +127,7 @@ class EmbeddedEngine:
         self._clock = clock or _system_clock
         self._streams = StreamStore()
         self._cache = StateCache()
-        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._watchers: Watchers
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
         self._worker: Worker | None = None
@@ -143,12 +149,13 @@ class EmbeddedEngine:
             self._reader = ReaderThread(self._database)
             stack.push_async_callback(asyncio.to_thread, self._reader.close)
             self._feed = commit_feed(self._database)
-            stack.callback(self._feed.listen(self._on_commit))
+            self._watchers = Watchers(self._loop)
+            stack.callback(self._feed.listen(self._watchers.on_commit))
             receiver = WakeUpReceiver(self._database.path, self._on_foreign_commit, self._loop)
             stack.callback(receiver.close)
             self._is_open = True
             stack.callback(self._mark_closed)
-            fallback = asyncio.create_task(self._wake_watchers_regularly())
+            fallback = asyncio.create_task(self._watchers.wake_regularly())
             stack.push_async_callback(_cancel, fallback)
             if self._runs_worker:
                 await self._start_worker(stack)
@@ -217,7 +224,7 @@ class EmbeddedEngine:
 
     def _mark_closed(self) -> None:
         self._is_open = False
-        self._wake_watchers(None)
+        self._watchers.wake_all()
 
     # Commands
 
@@ -348,7 +355,9 @@ class EmbeddedEngine:
         return output
 
     def _read_rpc(self, connection: sqlite3.Connection, kernel: Kernel, flow_id: str, name: str, data: bytes) -> Any:
-        reader = SqliteStateReader(connection, queries.existing_flow(connection, flow_id))
+        row = queries.existing_flow(connection, flow_id)
+        check_definition(kernel, flow_id, row)
+        reader = SqliteStateReader(connection, row)
         return kernel.read_rpc(reader, flow_id, self._clock(), name, data)
 
     async def get_attribute(self, flow_id: str, attribute: Attribute[Value]) -> Value | None:
@@ -475,40 +484,14 @@ class EmbeddedEngine:
             )
         return kernel
 
-    @contextlib.contextmanager
-    def _watch(self, flow_id: str) -> Any:
+    def _watch(self, flow_id: str) -> contextlib.AbstractContextManager[asyncio.Event]:
         self._check_open()
-        event = asyncio.Event()
-        self._watchers.setdefault(flow_id, set()).add(event)
-        try:
-            yield event
-        finally:
-            watching = self._watchers[flow_id]
-            watching.discard(event)
-            if not watching:
-                del self._watchers[flow_id]
-
-    def _on_commit(self, changed: frozenset[str]) -> None:
-        # On the writer thread.
-        if not changed.isdisjoint(self._watchers.keys()):
-            with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
-                self._loop.call_soon_threadsafe(self._wake_watchers, changed)
-
-    def _wake_watchers(self, changed: frozenset[str] | None) -> None:
-        for flow_id in list(self._watchers) if changed is None else changed:
-            for event in self._watchers.get(flow_id, ()):
-                event.set()
+        return self._watchers.watch(flow_id)
 
     def _on_foreign_commit(self) -> None:
-        self._wake_watchers(None)
+        self._watchers.wake_all()
         if self._scheduler is not None:
             self._scheduler.wake()
-
-    async def _wake_watchers_regularly(self) -> None:
-        """Wake-ups between processes are hints; this bounds what a lost one costs."""
-        while True:
-            await asyncio.sleep(_FALLBACK_SECONDS)
-            self._wake_watchers(None)
 
 
 def _check_flow_id(flow_id: str) -> None:

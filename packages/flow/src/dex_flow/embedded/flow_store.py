@@ -30,11 +30,14 @@ class FlowRow(NamedTuple):
 
 def find_flow(connection: sqlite3.Connection, flow_id: str) -> FlowRow | None:
     """The execution's row."""
-    row = connection.execute(
-        "SELECT key, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready, header"
-        " FROM flow WHERE flow_id = ?",
-        (flow_id,),
-    ).fetchone()
+    try:
+        row = connection.execute(
+            "SELECT key, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready, header"
+            " FROM flow WHERE flow_id = ?",
+            (flow_id,),
+        ).fetchone()
+    except UnicodeEncodeError:
+        return None  # no execution can have been started under such an ID
     return None if row is None else FlowRow(*row)
 
 
