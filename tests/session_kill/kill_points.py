@@ -106,7 +106,7 @@ class _AwaitToolApproval(AwaitToolApproval):
 
 
 def create_kill_point_flow(flow: AgentSessionFlow, gates: Gates, bugs: Collection[str] = ()) -> Flow:
-    """The Flow with a point `<Step>.<method>` at the end of the pure code of its Steps (`before_run`: at its beginning).
+    """The Flow with a point `<Step>.<method>` at the end of its Steps' pure code (`before_run`: at its beginning).
 
     Args:
         flow: The session's Flow.

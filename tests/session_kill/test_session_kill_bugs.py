@@ -10,7 +10,8 @@ import pytest
 from dex_flow import OpenStepDescription
 from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import plan
-from tests.session_kill.scene import Scene, Sessions, play
+from tests.session_kill.scene import Scene, play
+from tests.session_kill.sessions import Sessions
 
 pytestmark = pytest.mark.processes
 

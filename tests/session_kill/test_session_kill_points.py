@@ -8,7 +8,8 @@ import pytest
 
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT
 from tests.session_kill.planned_agent import plan
-from tests.session_kill.scene import Scene, Sessions, play
+from tests.session_kill.scene import Scene, play
+from tests.session_kill.sessions import Sessions
 
 pytestmark = pytest.mark.processes
 

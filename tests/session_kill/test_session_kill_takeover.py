@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT
 from dex_flow.testing import ProgramProcess
 from tests.session_kill.planned_agent import plan
-from tests.session_kill.scene import Scene, Sessions, play
+from tests.session_kill.scene import Scene, play
+from tests.session_kill.sessions import Sessions
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +37,7 @@ async def freeze_outside_a_commit(worker: ProgramProcess, sessions: Sessions) ->
 
 
 def test_the_survivor_takes_the_session_of_a_killed_worker_over(
-    tmp_path: Path, record_property: pytest.RecordProperty
+    tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     async def scenario(scene: Scene) -> None:
         async with scene.sessions() as sessions:

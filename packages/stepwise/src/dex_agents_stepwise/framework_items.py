@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -67,6 +68,12 @@ StoredItem: TypeAlias = UserTextItem | ModelOutputItem | ToolResultItem
 _ADAPTER: TypeAdapter[StoredItem] = TypeAdapter(Annotated[StoredItem, Field(discriminator="type")])
 
 
+# Stored items never change, and every model call of a session reads all of them again.
+@functools.lru_cache(maxsize=4_096)
+def _decode(text: str) -> StoredItem:
+    return _ADAPTER.validate_json(text)
+
+
 def encode_framework_item(item: StoredItem) -> str:
     """JSON text of a stored item."""
     return item.model_dump_json()
@@ -79,7 +86,7 @@ def decode_framework_item(text: str) -> StoredItem:
         UnreadableFrameworkItemError: It is none of the three shapes.
     """
     try:
-        return _ADAPTER.validate_json(text)
+        return _decode(text)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         raise UnreadableFrameworkItemError(

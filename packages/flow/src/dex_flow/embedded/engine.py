@@ -169,6 +169,8 @@ class EmbeddedEngine:
 
     async def _start_worker(self, stack: contextlib.AsyncExitStack) -> None:
         writer = self._database.writer
+        flows = [kernel.flow for kernel in self._kernels.values()]
+        self._streams.remember(await writer.write(lambda connection: self._streams.prepare(connection, flows)))
         worker_key = await writer.write(_insert_worker, durable="never", announce=False)
         directory = self._database.workers_directory
         lock = WorkerLock.acquire(directory, worker_key)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from dex_flow.declarations import Stream
+from dex_flow.flow import Flow
 
 __all__ = ["StreamStore", "read_events"]
 
@@ -26,6 +27,19 @@ class StreamStore:
 
     def __init__(self) -> None:
         self._appended: dict[int, int] = {}
+        self._keys: dict[tuple[str, str], int] = {}
+
+    def prepare(self, connection: sqlite3.Connection, flows: Iterable[Flow]) -> dict[tuple[str, str], int]:
+        """Keys of all streams of these Flows; pass them to `remember` once they are committed."""
+        return {
+            (flow.flow_type, name): _stream_key(connection, flow.flow_type, name)
+            for flow in flows
+            for name in flow.streams
+        }
+
+    def remember(self, keys: dict[tuple[str, str], int]) -> None:
+        """Spare the look-up of these streams from now on."""
+        self._keys.update(keys)
 
     def append(
         self,
@@ -36,7 +50,7 @@ class StreamStore:
         events: Sequence[bytes],
     ) -> None:
         """Append encoded events of one execution."""
-        key = _stream_key(connection, flow_type, stream.name)
+        key = self._keys.get((flow_type, stream.name)) or _stream_key(connection, flow_type, stream.name)
         body = b"[" + b",".join(events) + b"]"
         ((next_position,),) = connection.execute(
             "INSERT INTO stream_position VALUES (?, ?, ?) ON CONFLICT (flow, stream)"

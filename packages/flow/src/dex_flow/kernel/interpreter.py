@@ -37,7 +37,7 @@ from dex_flow.kernel.commands import (
 from dex_flow.kernel.machine import Machine
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader, StoredRequest
-from dex_flow.kernel.state import FlowHeader, StepBody, decode_header, encode_header
+from dex_flow.kernel.state import FlowHeader, StepBody, decode_header, decode_last_now, encode_header
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.rpcs import Rpc, RpcResult
 from dex_flow.steps import InlineStep
@@ -118,8 +118,10 @@ class Kernel:
 
     def view(self, reader: StateReader, flow_id: str, now: int, code: Callable[[KernelView], Value]) -> Value:
         """Run read-only code over the stored state."""
-        header = self._existing(reader, flow_id)
-        return code(KernelView(Overlay(self.flow, reader, 0), flow_id, max(now, header.now)))
+        stored = reader.header()
+        if stored is None:
+            raise FlowNotFoundError(flow_id)
+        return code(KernelView(Overlay(self.flow, reader, 0), flow_id, max(now, decode_last_now(stored))))
 
     def read_rpc(self, reader: StateReader, flow_id: str, now: int, name: str, input: bytes) -> Any:
         """Call a read-only RPC; it also answers for an execution that has ended."""
@@ -137,12 +139,6 @@ class Kernel:
         step: Any = self.flow.step(step_type)
         value = decode(step.input_type, input)
         return self.view(reader, flow_id, now, lambda view: step.load(view, value))
-
-    def _existing(self, reader: StateReader, flow_id: str) -> FlowHeader:
-        stored = reader.header()
-        if stored is None:
-            raise FlowNotFoundError(flow_id)
-        return decode_header(stored)
 
     def _answer_closed(self, header: FlowHeader, flow_id: str, command: Command) -> Any:
         if isinstance(command, InvokeRpc):

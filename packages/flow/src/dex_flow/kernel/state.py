@@ -25,6 +25,7 @@ __all__ = [
     "StepStatus",
     "StoredCondition",
     "decode_header",
+    "decode_last_now",
     "encode_header",
     "microseconds",
     "timestamp",
@@ -131,7 +132,16 @@ class _StoredHeader(msgspec.Struct, array_like=True):
 
 _DAMAGED = "a stored flow header is not readable; the database is damaged"
 
+
+class _HeaderStart(msgspec.Struct, array_like=True):
+    format: int
+    status: str
+    started_at: int
+    now: int
+
+
 _encode = msgspec.json.Encoder().encode
+_decode_start = msgspec.json.Decoder(_HeaderStart).decode
 _decode = msgspec.json.Decoder(_StoredHeader).decode
 
 
@@ -177,6 +187,15 @@ def decode_header(data: bytes) -> FlowHeader:
         stored.failure,
         {step.id: step for step in stored.steps},
     )
+
+
+def decode_last_now(data: bytes) -> int:
+    """When the last command was applied; spares decoding the open Steps."""
+    try:
+        start = _decode_start(data)
+    except msgspec.ValidationError:
+        return decode_header(data).now
+    return start.now if start.format == FORMAT_VERSION else decode_header(data).now
 
 
 def _migrated(data: bytes) -> _StoredHeader:
