@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal
 
 from bench.measurements import Round, run_round
 from bench.scripted_agent import USER_TEXT, ToolKind, create_benchmark_flow
+from bench.statement_recording import Recording, record_statements, recordable_connections
 from dex_agents.client import AgentSessionClient
 from dex_flow.embedded import EmbeddedEngine
 
@@ -20,9 +22,11 @@ __all__ = [
     "LongSession",
     "TurnCosts",
     "measure_turn_costs",
+    "record_session_round",
     "run_long_session",
     "run_session_round",
     "run_turns",
+    "session_lanes",
 ]
 
 Durability = Literal["power", "process"]
@@ -96,6 +100,17 @@ async def _run_lane(client: AgentSessionClient, session_ids: Sequence[str], turn
     return latencies
 
 
+def session_lanes(lanes: int, turns: int) -> list[list[str]]:
+    """The short sessions that each lane runs one after the other."""
+    per_lane = -(-turns // TURNS_PER_SESSION)
+    return [[f"session-{lane * per_lane + number}" for number in range(per_lane)] for lane in range(lanes)]
+
+
+async def _run_lanes(client: AgentSessionClient, lanes: Sequence[Sequence[str]], turns: int) -> list[float]:
+    groups = await asyncio.gather(*(_run_lane(client, session_ids, turns) for session_ids in lanes))
+    return [seconds for group in groups for seconds in group]
+
+
 async def run_session_round(path: Path, lanes: int, turns: int, durability: Durability) -> Round:
     """Run a number of lanes at the same time on a new file; each runs short sessions one after the other.
 
@@ -105,18 +120,23 @@ async def run_session_round(path: Path, lanes: int, turns: int, durability: Dura
         turns: Turns of each lane.
         durability: What a commit survives.
     """
-    per_lane = -(-turns // TURNS_PER_SESSION)
-    async with _open_sessions(path, lanes * (per_lane + 1), durability, "single_attempt") as (_, client, session_ids):
-        await asyncio.gather(*(_run_session(client, session_id, 1) for session_id in session_ids[:lanes]))
+    session_ids = session_lanes(lanes, turns)
+    sessions = sum(map(len, session_ids))
+    async with _open_sessions(path, sessions, durability, "single_attempt") as (_, client, _):
+        return await run_round(lambda: _run_lanes(client, session_ids, turns))
 
-        async def run() -> list[float]:
-            starts = range(lanes, len(session_ids), per_lane)
-            groups = await asyncio.gather(
-                *(_run_lane(client, session_ids[start : start + per_lane], turns) for start in starts)
-            )
-            return [seconds for group in groups for seconds in group]
 
-        return await run_round(run)
+async def record_session_round(path: Path, lanes: int, turns: int) -> Recording:
+    """Run such a round once, not timed, and record what SQLite runs for it."""
+    session_ids = session_lanes(lanes, turns)
+    recording = Recording(path.with_suffix(".start"))
+    with recordable_connections():
+        async with _open_sessions(path, sum(map(len, session_ids)), "power", "single_attempt") as (_, client, _):
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(recording.database),))
+            with record_statements(recording):
+                await _run_lanes(client, session_ids, turns)
+    return recording
 
 
 async def run_turns(path: Path, turns: int) -> None:

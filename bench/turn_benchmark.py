@@ -7,22 +7,31 @@ import os
 import platform
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from bench.measurements import Round, TurnSummary, median_milliseconds, summarize
-from bench.raw_sqlite_floor import FloorWorkload, measure_stored_bytes, run_floor_round
-from bench.session_turns import LongSession, TurnCosts, measure_turn_costs, run_long_session, run_session_round
+from bench.raw_sqlite_floor import run_floor_round
+from bench.session_turns import (
+    Durability,
+    LongSession,
+    TurnCosts,
+    measure_turn_costs,
+    record_session_round,
+    run_long_session,
+    run_session_round,
+    session_lanes,
+)
+from bench.statement_recording import Recording
 from bench.sync_calls import count_sync_calls_per_turn
 
 __all__ = ["TurnBenchmark", "TurnBenchmarkSize", "TurnReport"]
 
 Report = Callable[[str], None]
 
-# The floor's turns are so short that a round of as many would be over before a noisy moment is.
-_FLOOR_TURNS_FACTOR = 3
 _EARLY_TURNS = slice(4, 15)
 _LATE_TURNS = slice(994, 1_005)
 
@@ -60,7 +69,7 @@ class TurnReport:
     Attributes:
         power: Every commit flushed to disk, by `sessions_<n>`.
         process: Commits survive a killed process.
-        floor: Raw SQLite with as many flushed commits and as many bytes.
+        floor: Raw SQLite that runs the same statements in the same flushed commits.
         floor_single_commits: The same without group commit: every commit of every session is flushed by itself.
         syncs_per_turn: Flushes to disk of a turn in `power`.
         syncs_counted_by: `strace`, or `durable_commits` where nothing may be traced.
@@ -68,7 +77,6 @@ class TurnReport:
         repeatable_tool_commits_per_turn: The same with a tool that may run again.
         live_commits_per_turn: Commits of live events, which are not flushed.
         bytes_per_turn: Growth of the database file.
-        floor_bytes_per_turn: The floor's.
         turn_10_ms: Median of turns 5 to 15 of one session in `power`.
         turn_1000_ms: Median of turns 995 to 1005; None when so many were not run.
         turn_10_model_attempts_ms: What the two model attempts of such a turn take, loading the model input included.
@@ -92,7 +100,6 @@ class TurnReport:
     repeatable_tool_commits_per_turn: float
     live_commits_per_turn: float
     bytes_per_turn: int
-    floor_bytes_per_turn: int
     turn_10_ms: float
     turn_1000_ms: float | None
     turn_10_model_attempts_ms: float
@@ -133,36 +140,36 @@ class TurnBenchmark:
         self._report("counting commits and bytes")
         costs = await measure_turn_costs(new_file(), size.counted_turns, "single_attempt")
         repeatable_costs = await measure_turn_costs(new_file(), size.counted_turns, "repeatable")
-        workload, floor_bytes = await _floor_workload(new_file, costs)
         self._report("counting flushes")
         syncs = await asyncio.to_thread(count_sync_calls_per_turn, size.counted_turns // 2, size.counted_turns)
         kinds: dict[str, dict[str, TurnSummary]] = {
             kind: {} for kind in ("power", "floor", "process", "floor_single_commits")
         }
         for sessions, turns in ((1, size.turns), (size.sessions, size.turns_per_session)):
-            runs: dict[str, Callable[[int, int], Awaitable[Round]]] = {
-                "power": lambda n, t: run_session_round(new_file(), n, t, "power"),
-                "floor": lambda n, t: run_floor_round(new_file(), n, t * _FLOOR_TURNS_FACTOR, workload),
-                "process": lambda n, t: run_session_round(new_file(), n, t, "process"),
+            self._report(f"recording the statements of {sessions} sessions at the same time")
+            recording = await record_session_round(new_file(), sessions, turns)
+            lanes = session_lanes(sessions, turns)
+            runs: dict[str, Callable[[], Awaitable[Round]]] = {
+                "power": partial(_run_ours, new_file, sessions, turns, "power"),
+                "floor": partial(_run_floor, new_file, recording, lanes),
+                "process": partial(_run_ours, new_file, sessions, turns, "process"),
             }
             if sessions > 1:
-                runs["floor_single_commits"] = lambda n, t: run_floor_round(
-                    new_file(), n, t, workload, group_commit=False
-                )
-            for kind, rounds in (await self._interleave(runs, sessions, turns)).items():
+                runs["floor_single_commits"] = partial(_run_floor, new_file, recording, lanes, group_commit=False)
+            for kind, rounds in (await self._interleave(runs, sessions)).items():
                 kinds[kind][f"sessions_{sessions}"] = summarize(rounds)
         self._report(f"one session of {size.long_turns} turns")
         long_session = await run_long_session(new_file(), size.long_turns)
-        return self._conclude(kinds, costs, repeatable_costs, floor_bytes, syncs, long_session)
+        return self._conclude(kinds, costs, repeatable_costs, syncs, long_session)
 
     async def _interleave(
-        self, runs: Mapping[str, Callable[[int, int], Awaitable[Round]]], sessions: int, turns: int
+        self, runs: Mapping[str, Callable[[], Awaitable[Round]]], sessions: int
     ) -> dict[str, list[Round]]:
         rounds: dict[str, list[Round]] = {kind: [] for kind in runs}
         for number in range(1, self._size.rounds + 1):
             for kind, run in runs.items():
                 self._report(f"sessions at the same time: {sessions}, {kind}, round {number} of {self._size.rounds}")
-                rounds[kind].append(await run(sessions, turns))
+                rounds[kind].append(await run())
         return rounds
 
     def _conclude(
@@ -170,7 +177,6 @@ class TurnBenchmark:
         kinds: dict[str, dict[str, TurnSummary]],
         costs: TurnCosts,
         repeatable_costs: TurnCosts,
-        floor_bytes: int,
         syncs: float | None,
         long_session: LongSession,
     ) -> TurnReport:
@@ -187,7 +193,6 @@ class TurnBenchmark:
             repeatable_tool_commits_per_turn=repeatable_costs.commits,
             live_commits_per_turn=costs.live_commits,
             bytes_per_turn=costs.stored_bytes,
-            floor_bytes_per_turn=floor_bytes,
             turn_10_ms=early_ms,
             turn_1000_ms=late_ms,
             turn_10_model_attempts_ms=early_model_ms,
@@ -202,15 +207,14 @@ class TurnBenchmark:
         )
 
 
-async def _floor_workload(new_file: Callable[[], Path], costs: TurnCosts) -> tuple[FloorWorkload, int]:
-    """A workload that stores as many bytes as ours, and how many it stores."""
-    turns = 100
-    commits = round(costs.commits)
-    first = FloorWorkload(commits, costs.stored_bytes)
-    stored = await measure_stored_bytes(new_file(), turns, first)
-    # Pages are never quite full, so what is asked for is less than what is stored.
-    workload = FloorWorkload(commits, round(costs.stored_bytes * costs.stored_bytes / stored))
-    return workload, await measure_stored_bytes(new_file(), turns, workload)
+async def _run_ours(new_file: Callable[[], Path], lanes: int, turns: int, durability: Durability) -> Round:
+    return await run_session_round(new_file(), lanes, turns, durability)
+
+
+async def _run_floor(
+    new_file: Callable[[], Path], recording: Recording, lanes: Sequence[Sequence[str]], *, group_commit: bool = True
+) -> Round:
+    return await run_floor_round(new_file(), recording, lanes, group_commit=group_commit)
 
 
 def _medians(long_session: LongSession, turns: slice) -> tuple[float, float]:

@@ -279,7 +279,9 @@ class SessionMachine(RuleBasedStateMachine):
         if state.status is AgentStatus.WAITING_FOR_USER_MESSAGE:
             assert state.active_turn_id is None
             assert (state.turn_model_step_count, state.turn_tool_call_count, state.turn_continuation_count) == (0, 0, 0)
-            assert not (snapshot.tool_calls or snapshot.pending_interrupts or snapshot.queued_messages)
+            assert not snapshot.tool_calls
+            assert not snapshot.pending_interrupts
+            assert not snapshot.queued_messages
             assert self.driver.open_step_types == ["AwaitUserMessage"]
             assert self.driver.store.channels == {}
             assert ("FrameworkRunState", "") not in self.driver.store.attributes

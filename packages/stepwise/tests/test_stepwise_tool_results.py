@@ -61,6 +61,7 @@ class Unprintable:
         (1.0, "1.0"),
         (float("nan"), "null"),
         ([float("inf"), 1], "[null, 1]"),
+        ({"a\0": ["b\0"]}, '{"a\ufffd": ["b\ufffd"]}'),
         ({"status": "paid", "items": [1, "é"]}, '{"status": "paid", "items": [1, "é"]}'),
         ((1, 2), "[1, 2]"),
         ({3}, "[3]"),

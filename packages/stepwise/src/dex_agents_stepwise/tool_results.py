@@ -34,7 +34,8 @@ def render_tool_result(tool_name: str, result: object) -> str:
     if isinstance(result, str):
         return "".join((result,))  # the text of a str subclass, whatever its __str__ says
     try:
-        return json.dumps(_jsonable(result), ensure_ascii=False)
+        # Repaired before it becomes JSON text, whose escapes would hide a NUL from the session's repair.
+        return json.dumps(sanitize_json_value(_jsonable(result)), ensure_ascii=False)
     except Exception as error:  # the effect has happened: whatever user code raises here must not look like a retry
         raise UnrenderableToolResultError(tool_name, type(result).__name__, _reason(error)) from error
 
