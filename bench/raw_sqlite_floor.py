@@ -132,7 +132,7 @@ async def _run_lane(threads: dict[str, _Thread], turns: Sequence[Sequence[Operat
 
 
 async def run_floor_round(
-    path: Path, recording: Recording, lanes: Sequence[Sequence[str]], *, group_commit: bool = True
+    path: Path, recording: Recording, lanes: Sequence[Sequence[str]], *, group_commit: bool
 ) -> Round:
     """Run recorded turns again, from the state they were recorded on.
 

@@ -281,3 +281,13 @@ def test_a_question_that_cannot_be_asked_fails_the_call() -> None:
     driver.succeed(driver.attempt_of("CallTool", "c1"), ToolCallInputRequested(question="Which?"))
     record = driver.snapshot().tool_calls[0]
     assert (record.status, record.error) == (Status.FAILED, MISSING_TOOL_INPUT_SUPPORT)
+
+
+def test_a_call_between_two_attempts_is_not_running() -> None:
+    driver = started(wanted("c1"))
+    driver.fail(driver.attempt_of("CallTool"))
+    waiting = driver.snapshot().tool_calls[0]
+    assert (waiting.status, waiting.is_running, waiting.attempt) == (Status.APPROVED, False, 1)
+    driver.advance(1)
+    running = driver.snapshot().tool_calls[0]
+    assert (running.is_running, running.attempt) == (True, 2)

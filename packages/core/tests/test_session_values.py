@@ -104,7 +104,7 @@ def test_the_status_table_knows_every_status_and_final_ones_go_nowhere() -> None
     assert {status for status, targets in ALLOWED_STATUS_MOVES.items() if not targets} == FINAL_STATUSES
 
 
-@pytest.mark.parametrize(("start", "target"), product(Status, Status))
+@pytest.mark.parametrize(("start", "target"), list(product(Status, Status)))
 def test_a_record_moves_only_where_the_table_lets_it_and_else_nothing_changes(start: Status, target: Status) -> None:
     transaction = RecordingTransaction()
     if target in ALLOWED_STATUS_MOVES[start]:
@@ -127,7 +127,7 @@ class RecordingTransaction(KernelTransaction):
         self.written.append(value)
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", list(Status))
 def test_runners_see_six_statuses(status: Status) -> None:
     seen = record(status).to_tool_call().status
     waiting = {Status.AWAITING_ANSWER, Status.WAITING_FOR_TIMER, Status.WAITING_FOR_TASK}

@@ -45,6 +45,14 @@ class Scene:
         """Wait until the worker stops at the gate."""
         await asyncio.to_thread(self.gates.wait_until_reached, point, process=worker.process_id)
 
+    async def begun_by(self, worker: ProgramProcess) -> None:
+        """Wait until the worker has begun a job."""
+        async with asyncio.timeout(30):
+            while True:
+                if any(line.process == worker.process_id for line in self.log.read()):
+                    return
+                await asyncio.sleep(0.005)
+
     def events(self, flow_id: str, number: int) -> list[str]:
         """What the log has of one job, in order, with attempts."""
         key = GatedFlow.job_key(flow_id, number)
