@@ -214,7 +214,7 @@ def test_a_poll_interval_is_whole_seconds_from_one_to_a_day(seconds: float, stor
 
 @pytest.mark.parametrize("result", [None, "text", ToolExecutionResult(output=b"bytes")])  # type: ignore[arg-type]
 def test_a_tool_result_of_another_type_breaks_the_contract(result: Any) -> None:
-    with pytest.raises(TypeError, match=r"must return|expected text"):
+    with pytest.raises(TypeError, match=r"must return|must be text"):
         tool_outcome(result, "lookup", OPTIONS)
 
 
@@ -224,3 +224,13 @@ def test_unfinished_turn_messages_or_why_there_are_none() -> None:
     broken = unfinished_turn_outcome(({},), None, OPTIONS)  # type: ignore[arg-type]
     assert broken.messages == ()
     assert "RunnerContractError" in (broken.error or "")
+
+
+def test_a_broken_runner_contract_is_not_tried_again() -> None:
+    error = RunnerContractError("run_model_step must return an outcome")
+    assert error.is_retryable is False
+
+
+def test_a_tool_output_that_is_no_text_names_the_field() -> None:
+    with pytest.raises(RunnerContractError, match=r"ToolExecutionResult\.output"):
+        tool_outcome(ToolExecutionResult(output=b"bytes"), "lookup", AgentSessionOptions())  # type: ignore[arg-type]

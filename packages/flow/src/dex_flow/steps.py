@@ -189,7 +189,11 @@ class ActivityStep(Step[Input], Generic[Input, Snapshot, Outcome]):
         raise NotImplementedError(f"{type(self).__name__} must define load")
 
     async def run(self, activity: Activity, snapshot: Snapshot) -> Outcome:
-        """The I/O. It has no access to state; cancellation is asyncio cancellation."""
+        """The I/O. It has no access to state; cancellation is asyncio cancellation.
+
+        An exception fails the attempt. One with an attribute `is_retryable` that is false ends the Step without another
+        attempt, and one with `retry_after_seconds` makes the next attempt wait at least that long.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define run")
 
     def commit(self, tx: Transaction, input: Input, outcome: Outcome) -> Decision:

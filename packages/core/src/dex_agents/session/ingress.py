@@ -64,7 +64,12 @@ _COUNT_FIELDS = AgentUsage.__struct_fields__
 
 
 class RunnerContractError(TypeError):
-    """A runner returned something its contract does not allow; names what."""
+    """A runner returned something its contract does not allow; names what.
+
+    A model call that ends so is not tried again: the runner's code would do the same with the next paid answer.
+    """
+
+    is_retryable = False
 
 
 class MessageTooLargeError(TurnRefusedError):
@@ -130,6 +135,7 @@ def tool_outcome(outcome: DeferredToolOutcome, tool_name: str, options: AgentSes
     """
     match outcome:
         case ToolExecutionResult():
+            _contract_text("ToolExecutionResult.output", outcome.output)
             return limit_tool_result(tool_name, outcome, options)
         case ToolInputRequested():
             return ToolCallInputRequested(
