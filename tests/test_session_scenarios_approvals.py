@@ -132,9 +132,7 @@ def test_f14_an_approved_call_never_runs_again_and_a_rejected_one_never_runs(tmp
         ("a\ud800b\0", "a\ufffdb\ufffd"),
     ],
 )
-def test_f27_the_model_gets_exactly_the_words_of_the_rejection(
-    tmp_path: Path, message: str | None, told: str
-) -> None:
+def test_f27_the_model_gets_exactly_the_words_of_the_rejection(tmp_path: Path, message: str | None, told: str) -> None:
     async def scenario() -> None:
         payments = Payments()
         answer = script([calls(call("pay", {"to": "a"}), call("look", {"at": "b"})), say("done")])
@@ -190,7 +188,9 @@ def test_f38_a_turn_that_fails_after_an_approved_call_keeps_its_result(tmp_path:
     async def scenario() -> None:
         payments = Payments()
         failure = ConnectionError("provider 500")
-        model = StrictModel(script([calls(call("pay", {"to": "a"}), call("look", {"at": "b"})), failure], [say("fine")]))
+        model = StrictModel(
+            script([calls(call("pay", {"to": "a"}), call("look", {"at": "b"})), failure], [say("fine")])
+        )
         async with open_sessions(tmp_path, model, payments.tools()) as sessions:
             await sessions.client.start_session("s", initial_message="pay")
             (interrupt_id,) = await interrupt_ids(sessions, 1)

@@ -111,7 +111,9 @@ def test_f05_a_session_id_is_any_text_and_keys_stay_unambiguous(tmp_path: Path) 
             keys.append(context.idempotency_key)
             return context.flow_id
 
-        model = StrictModel(script([calls(call("pay", tool_call_id="b/c"), call("pay", tool_call_id="c")), say("done")]))
+        model = StrictModel(
+            script([calls(call("pay", tool_call_id="b/c"), call("pay", tool_call_id="c")), say("done")])
+        )
         async with open_sessions(tmp_path, model, [pay]) as sessions:
             client = sessions.client
             for session_id in SESSION_IDS:

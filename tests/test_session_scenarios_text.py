@@ -99,9 +99,7 @@ def test_f10_f47_what_a_user_writes(tmp_path: Path, text: str, repaired: str) ->
             assert (await client.get_agent_snapshot("s")).session_settings == {repaired: [repaired]}
             assert await client.send_user_message("s", text)
             (interrupt,) = await client.wait_for_interrupts("s", timeout=WAIT_SECONDS)
-            assert await client.resolve_interrupt(
-                "s", interrupt.interrupt_id, approved=False, rejection_message=text
-            )
+            assert await client.resolve_interrupt("s", interrupt.interrupt_id, approved=False, rejection_message=text)
             assert await sessions.completed("s") == "two"
             assert ScriptedModelClient.user_texts(model.requests[-1]) == [repaired, repaired]
             assert model.results() == [repaired]

@@ -341,7 +341,9 @@ def test_f30_a_failure_for_the_model_is_not_repeated(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("error", [TypeError("our own bug"), MemoryError(), RecursionError("deep"), OSError(28, "full")])
+@pytest.mark.parametrize(
+    "error", [TypeError("our own bug"), MemoryError(), RecursionError("deep"), OSError(28, "full")]
+)
 def test_f30_a_programming_error_is_tried_a_bounded_number_of_times(tmp_path: Path, error: Exception) -> None:
     async def scenario() -> None:
         runs: list[tuple[str, int]] = []

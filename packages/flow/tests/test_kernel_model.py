@@ -253,6 +253,9 @@ class KernelHistory(RuleBasedStateMachine):
             self.model = before
         actual, changes = self.outcome(self.kernel, self.store, command, self.now, slots)
         assert actual == expected
+        if changes is None:
+            # A command that changes nothing is not stored, and neither is its time.
+            self.model.now = before.now
         if isinstance(expected, type) or changes is None:
             assert self.model.claimed == [] or isinstance(expected, type)
             return actual

@@ -98,13 +98,15 @@ def test_unrenderable_values_say_that_the_tool_ran(result: object) -> None:
     assert type(result).__name__ in str(raised.value)
 
 
+# A NUL is replaced on the way into the session, which tests of their own cover.
+json_texts = st.text().filter(lambda text: "\0" not in text)
 json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    | json_texts,
+    lambda children: st.lists(children) | st.dictionaries(json_texts, children),
 )
 
 
