@@ -29,7 +29,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     _install(session)
-    session.run("mypy", "packages", "bench", "tests")
+    session.run("mypy", "packages", "bench", "tests", "tools", "conftest.py")
 
 
 @nox.session
