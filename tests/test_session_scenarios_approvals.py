@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Payments:
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    def tools(self) -> list[FunctionTool[..., str]]:
+    def tools(self) -> list[FunctionTool[..., Any]]:
         @function_tool(effect="non_idempotent_write")
         async def pay(to: str, context: ToolCallContext) -> str:
             self.effects.append(f"pay {to} {context.idempotency_key}")

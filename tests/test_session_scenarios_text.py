@@ -13,6 +13,8 @@ import pytest
 
 from dex_agents import ToolExecutionError
 from dex_agents_stepwise import (
+    FunctionTool,
+    ModelOutput,
     ModelRequest,
     ModelResponse,
     ModelToolCall,
@@ -169,7 +171,7 @@ def test_f10_f47_what_a_tool_returns_or_raises(tmp_path: Path, text: str, repair
 
         names = ("returns", "returns_json", "refuses", "breaks")
         model = StrictModel(script([calls(*(call(name) for name in names)), ValueError(text)], [say("fine")]))
-        tools = [returns, returns_json, refuses, breaks]
+        tools: list[FunctionTool[..., Any]] = [returns, returns_json, refuses, breaks]
         async with open_sessions(tmp_path, model, tools) as sessions:
             await sessions.client.start_session("s", initial_message="go")
             error = (await sessions.idle("s")).last_turn_error
@@ -226,7 +228,8 @@ def test_f10_a_pair_split_over_two_deltas_is_joined(tmp_path: Path) -> None:
             for kind in ("text_delta", "reasoning_delta"):
                 deltas = [event for event in await sessions.events("s") if event.type == kind]
                 assert "".join(delta.payload["text"] for delta in deltas) == joined * 2
-            items = [json.loads(item.item) for item in split.requests[-1].input_items if hasattr(item, "item")]
+            outputs = [item for item in split.requests[-1].input_items if isinstance(item, ModelOutput)]
+            items = [json.loads(output.item or "null") for output in outputs]
             assert items == [{"text": joined}]
             await check_clients(sessions)
 
