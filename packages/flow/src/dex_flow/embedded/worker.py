@@ -117,8 +117,11 @@ class Worker:
 
     def cancel(self, key: AttemptKey) -> None:
         """The attempt no longer counts: stop its task now, drop whatever comes of it."""
-        attempt = self._forget(key)
-        if attempt is not None and attempt.task is not None:
+        attempt = self._attempts.get(key)
+        # One that is over is being reported already; whether that still counts is decided where it is committed.
+        runs = attempt is not None and not attempt.is_over
+        self._forget(key)
+        if attempt is not None and runs and attempt.task is not None:
             attempt.task.cancel()
 
     def append_live_events(self, attempt: RunningAttempt, events: list[LiveEvents], then: Callable[[], None]) -> None:
