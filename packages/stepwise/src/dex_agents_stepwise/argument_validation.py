@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 __all__ = ["ArgumentValidator", "conversion_problems"]
 
+MAX_DEPTH = 50
 MAX_PROBLEMS = 5
 MAX_SHOWN_VALUE = 80
 ROOT = "arguments"
@@ -36,14 +37,29 @@ class ArgumentValidator:
 
         The first few problems in a stable order; a long list would bury them.
         """
-        try:
-            violations = sorted(
-                self._validator.iter_errors(dict(arguments)),
-                key=lambda violation: (_path(violation.absolute_path), str(violation.validator)),
-            )
-        except RecursionError:
+        # The validator recurses, and the compiled code below it turns an exhausted stack into a panic.
+        if _is_deeper_than(arguments, MAX_DEPTH):
             return [f"{ROOT}: nested too deeply"]
+        violations = sorted(
+            self._validator.iter_errors(dict(arguments)),
+            key=lambda violation: (_path(violation.absolute_path), str(violation.validator)),
+        )
         return _first(_violation_text(violation) for violation in violations)
+
+
+def _is_deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def conversion_problems(error: ValidationError) -> list[str]:

@@ -69,7 +69,7 @@ _ADAPTER: TypeAdapter[StoredItem] = TypeAdapter(Annotated[StoredItem, Field(disc
 
 
 # Stored items never change, and every model call of a session reads all of them again.
-@functools.lru_cache(maxsize=4_096)
+@functools.lru_cache(maxsize=16_384)
 def _decode(text: str) -> StoredItem:
     return _ADAPTER.validate_json(text)
 
