@@ -36,6 +36,7 @@ from dex_flow import (
 )
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.embedded.group_writer import GroupWriter
+from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts, _Findings
 
 DEADLINE = 60.0
 
@@ -339,5 +340,41 @@ def test_waiting_for_a_state_that_a_closed_flow_cannot_reach_fails(tmp_path: Pat
             await engine.stop_flow("a")
             with pytest.raises(FlowClosedError, match="stopped"):
                 await waiting
+
+    asyncio.run(main())
+
+
+def test_a_wake_up_during_a_look_for_work_leads_to_another_look() -> None:
+    async def main() -> None:
+        looks = 0
+        looked_again = asyncio.Event()
+
+        async def read(code: Callable[[sqlite3.Connection], Any]) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                scheduler.wake()  # a commit of another process that this read does not see any more
+            else:
+                looked_again.set()
+            return _Findings(next_due=10**18)
+
+        async def command(flow_type: str, flow_id: str, command: Any, owner: int | None) -> None:
+            raise AssertionError("there is no work")
+
+        ports = SchedulerPorts(
+            read=read,
+            command=command,
+            fingerprints={},
+            free_slots=lambda: 1,
+            running_attempts=list,
+            cancel_attempt=lambda key: None,
+            clock=lambda: 0,
+        )
+        scheduler = Scheduler(ports, 1, Path("workers"), 30.0)
+        scheduler._pause = lambda: DEADLINE  # type: ignore[method-assign]
+        task = asyncio.create_task(scheduler.run())
+        async with asyncio.timeout(DEADLINE / 2):
+            await looked_again.wait()
+        task.cancel()
 
     asyncio.run(main())

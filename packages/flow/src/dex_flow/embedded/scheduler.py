@@ -141,9 +141,9 @@ class Scheduler:
         self._has_backlog = findings.has_backlog
         for key in findings.stale_attempts:
             self._ports.cancel_attempt(key)
-        if findings.next_due is not None:
-            self.due_at(findings.next_due)
-            self._wake.clear()
+        # Not by `due_at`: this look's own finding needs no further one, and a wake-up that came meanwhile must stay.
+        if findings.next_due is not None and (self._next_due is None or findings.next_due < self._next_due):
+            self._next_due = findings.next_due
         work = [self._apply(candidate, AttemptsLost(), candidate.owner) for candidate in findings.lost]
         work += [self._apply(candidate, FireTimers(), None) for candidate in findings.due]
         work += [self._apply(candidate, ClaimReady(), None) for candidate in findings.ready]
