@@ -164,8 +164,8 @@ async def measure_turn_costs(path: Path, turns: int, tool_kind: ToolKind) -> Tur
 
 
 async def run_long_session(path: Path, turns: int) -> LongSession:
-    """Run one session of many turns on a new file, every commit flushed."""
-    async with _open_sessions(path, 1, "power", "single_attempt") as (engine, client, [session_id]):
+    """Run one session of many turns on a new file, in `process`: what grows is no flush, and flushes vary most."""
+    async with _open_sessions(path, 1, "process", "single_attempt") as (engine, client, [session_id]):
         latencies = await _run_session(client, session_id, turns)
         history = await engine.read_step_history(session_id, limit=1_000 * turns)
     model_attempts = [

@@ -49,8 +49,8 @@ class TurnBenchmarkSize:
         long_turns: Turns of the long session; fewer than 1,005 leave `turn_1000_ms` out.
     """
 
-    rounds: int = 4
-    turns: int = 100
+    rounds: int = 3
+    turns: int = 64
     sessions: int = 50
     turns_per_session: int = 8
     counted_turns: int = 40
@@ -77,7 +77,7 @@ class TurnReport:
         repeatable_tool_commits_per_turn: The same with a tool that may run again.
         live_commits_per_turn: Commits of live events, which are not flushed.
         bytes_per_turn: Growth of the database file.
-        turn_10_ms: Median of turns 5 to 15 of one session in `power`.
+        turn_10_ms: Median of turns 5 to 15 of one session in `process`.
         turn_1000_ms: Median of turns 995 to 1005; None when so many were not run.
         turn_10_model_attempts_ms: What the two model attempts of such a turn take, loading the model input included.
         turn_1000_model_attempts_ms: See above.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from dex_flow import AttemptProgress
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.testing import GatedFlow, GatedPlan, ProgramProcess
-from dex_flow.testing.gated_flow import ADD, COMMITS, RECOVERIES, WORKERS, JobKind
+from dex_flow.testing.gated_flow import ADD, COMMITS, RECOVERIES, WORKERS
 
 from .embedded_processes import Scene, ended, job_history, play
 
@@ -34,11 +33,14 @@ async def freeze_outside_a_commit(worker: ProgramProcess, client: EmbeddedEngine
         await commit
 
 
-def wait_for_the_end_of_attempt_1(scene: Scene) -> None:
-    deadline = time.monotonic() + 30
-    while "end 1" not in scene.events("flow", 0):
-        assert time.monotonic() < deadline, "the thawed worker did not go on"
-        time.sleep(0.01)
+async def run_on(worker: ProgramProcess, client: EmbeddedEngine, scene: Scene) -> None:
+    """Run another Flow on this worker, the only one with a free slot.
+
+    It is a useful worker again, and what it had submitted before has been applied or refused by then.
+    """
+    await client.start_flow(scene.flow, "next", GatedPlan(["single"]))
+    assert (await ended(client, "next")).result == 1
+    assert await client.get_attribute_instance("next", WORKERS, FIRST) == worker.process_id
 
 
 def test_the_survivor_takes_over_from_a_killed_worker(tmp_path: Path) -> None:
@@ -126,55 +128,67 @@ def test_a_busy_worker_is_not_taken_for_a_frozen_one(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("kind", ["repeatable", "single"])
-def test_the_late_result_of_a_frozen_worker_is_refused(tmp_path: Path, kind: JobKind) -> None:
+def test_the_late_result_of_a_frozen_worker_does_not_count_for_the_attempt_that_replaced_it(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            first_attempt, second_attempt = (f"flow.0.after_effect.attempt-{number}" for number in (1, 2))
+            scene.gates.close(first_attempt)
+            scene.gates.close(second_attempt)
+            frozen = await scene.start_worker(*SHORT_TIMEOUT)
+            # Blocking: the thawed worker returns from `run` before it can learn that it was given up.
+            await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable"], blocks=True))
+            await scene.reached(first_attempt, frozen)
+            await freeze_outside_a_commit(frozen, client, scene)
+            other = await scene.start_worker(*SHORT_TIMEOUT, "--max-concurrent-steps", "1")
+            await scene.reached(second_attempt, other)
+
+            scene.gates.open(first_attempt)
+            frozen.thaw()
+            await asyncio.to_thread(frozen.wait_for_line, "was refused")
+            await run_on(frozen, client, scene)
+            (step,) = (await client.describe_flow("flow")).open_steps
+            assert (step.step_type, step.status, step.attempt) == ("RepeatableJob", "running", 2)
+            assert await client.get_attribute_instance("flow", COMMITS, FIRST) is None
+            assert frozen.count_lines("was refused") == 1
+
+            scene.gates.open(second_attempt)
+            assert (await ended(client, "flow")).result == 1
+            history = await job_history(client, "flow")
+            assert [(entry.attempt, entry.outcome) for entry in history] == [(1, "lost"), (2, "succeeded")]
+            assert await client.get_attribute_instance("flow", COMMITS, FIRST) == 1
+            assert await client.get_attribute_instance("flow", WORKERS, FIRST) == other.process_id
+            expected = ["begin 1", "begin 2", "effect 1", "effect 2", "end 1", "end 2"]
+            assert sorted(scene.events("flow", 0)) == expected
+
+    play(tmp_path, scenario)
+
+
+def test_the_late_result_of_a_frozen_single_attempt_is_refused(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         async with scene.client() as client:
             scene.gates.close("flow.0.after_effect")
             frozen = await scene.start_worker(*SHORT_TIMEOUT)
-            # Blocking: the thawed worker returns from `run` before it can learn that it was given up.
-            await client.start_flow(scene.flow, "flow", GatedPlan([kind, "signal"], blocks=True))
+            await client.start_flow(scene.flow, "flow", GatedPlan(["single", "signal"], blocks=True))
             await scene.reached("flow.0.after_effect", frozen)
             await freeze_outside_a_commit(frozen, client, scene)
             other = await scene.start_worker(*SHORT_TIMEOUT)
-            if kind == "repeatable":
-                await scene.reached("flow.0.after_effect", other)
-                scene.gates.open("flow.0.after_effect")
-                await client.wait_until("flow", lambda view: view.get_instance(COMMITS, FIRST))
-            else:
-                await client.wait_until("flow", lambda view: view.get_instance(RECOVERIES, FIRST))
-                scene.gates.open("flow.0.after_effect")
-            before = await job_history(client, "flow")
+            await client.wait_until("flow", lambda view: view.get_instance(RECOVERIES, FIRST))
 
+            scene.gates.open("flow.0.after_effect")
             frozen.thaw()
-            await asyncio.to_thread(wait_for_the_end_of_attempt_1, scene)
+            await asyncio.to_thread(frozen.wait_for_line, "was refused")
             other.kill()
-            # Its commit comes after the late one, on the same writer: by then the late result has been refused.
-            await client.start_flow(scene.flow, "next", GatedPlan(["single"]))
-            assert (await ended(client, "next")).result == 1
-            assert await client.get_attribute_instance("next", WORKERS, FIRST) == frozen.process_id
-            assert await job_history(client, "flow") == before
+            await run_on(frozen, client, scene)
             (step,) = (await client.describe_flow("flow")).open_steps
             assert (step.step_type, step.status) == ("AwaitSignal", "waiting")
-            if kind == "repeatable":
-                assert [(entry.attempt, entry.outcome) for entry in before] == [(1, "lost"), (2, "succeeded")]
-                assert sorted(scene.events("flow", 0)) == [
-                    "begin 1",
-                    "begin 2",
-                    "effect 1",
-                    "effect 2",
-                    "end 1",
-                    "end 2",
-                ]
-                assert await client.get_attribute_instance("flow", COMMITS, FIRST) == 1
-                assert await client.get_attribute_instance("flow", WORKERS, FIRST) == other.process_id
-            else:
-                assert [(entry.attempt, entry.outcome) for entry in before] == [(1, "lost")]
-                assert scene.events("flow", 0) == ["begin 1", "effect 1", "end 1"]
-                assert await client.get_attribute_instance("flow", COMMITS, FIRST) is None
-                errors = await client.get_attribute_instance("flow", RECOVERIES, FIRST)
-                assert errors is not None
-                assert len(errors) == 1
+            assert frozen.count_lines("was refused") == 1
+            history = await job_history(client, "flow")
+            assert [(entry.attempt, entry.outcome) for entry in history] == [(1, "lost")]
+            assert scene.events("flow", 0) == ["begin 1", "effect 1", "end 1"]
+            assert await client.get_attribute_instance("flow", COMMITS, FIRST) is None
+            errors = await client.get_attribute_instance("flow", RECOVERIES, FIRST)
+            assert errors is not None
+            assert [error.attempt_progress for error in errors] == [AttemptProgress.NOT_COMPLETED]
 
     play(tmp_path, scenario)
 

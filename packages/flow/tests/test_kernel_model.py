@@ -236,6 +236,7 @@ class KernelHistory(RuleBasedStateMachine):
         self.sent = 0
         self.names = 0
         self.requests: dict[str, tuple[bytes, Any]] = {}
+        self.known: dict[tuple[str, str], Any] = {}
 
     # Applying a command to both
 
@@ -251,8 +252,10 @@ class KernelHistory(RuleBasedStateMachine):
         except (DiscardedError, ClosedError) as error:
             expected = type(error)
             self.model = before
-        actual, changes = self.outcome(self.kernel, self.store, command, self.now, slots)
+        actual, changes = self.outcome(self.kernel, self.store, command, self.now, slots, self.known)
         assert actual == expected
+        if changes is not None:
+            self.known = changes.known
         if changes is None:
             # A command that changes nothing is not stored, and neither is its time.
             self.model.now = before.now
@@ -268,10 +271,17 @@ class KernelHistory(RuleBasedStateMachine):
         return actual
 
     @staticmethod
-    def outcome(kernel: Kernel, store: MemoryStore, command: Command, now: int, slots: int) -> tuple[Any, Any]:
+    def outcome(
+        kernel: Kernel,
+        store: MemoryStore,
+        command: Command,
+        now: int,
+        slots: int,
+        known: dict[tuple[str, str], Any] | None = None,
+    ) -> tuple[Any, Any]:
         """The output or the modelled error of one command, and its changes, which are stored."""
         try:
-            result = kernel.apply(store, "flow", now, command, claim_slots=slots)
+            result = kernel.apply(store, "flow", now, command, claim_slots=slots, known=known)
         except AttemptDiscardedError:
             return DiscardedError, None
         except FlowClosedError:
@@ -502,7 +512,7 @@ class KernelHistory(RuleBasedStateMachine):
             assert not (all(holds) and is_enough if step.waits_for_all else any(holds))
 
     def teardown(self) -> None:
-        """The same commands at the same times give the same bytes."""
+        """The same commands at the same times give the same bytes, also without the known values of earlier ones."""
         broken: set[str] = set()
         kernel, store = Kernel(build_flow(broken)), MemoryStore()
         for now_broken, now, command, slots in self.trace:

@@ -92,7 +92,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = STATE_FORMAT_VERSION
 
 
-class AgentMessageToolCall(msgspec.Struct, frozen=True, kw_only=True):
+# A model step reads every message of its session. They hold plain values only, which form no cycles, so the garbage
+# collector need not look at thousands of them again and again.
+class AgentMessageToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One tool call of an assistant message, for people and telemetry.
 
     Attributes:
@@ -126,7 +128,7 @@ class FrameworkMessage(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None
 
 
-class AgentMessage(msgspec.Struct, frozen=True, kw_only=True):
+class AgentMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stored message. Everything but `framework_item` is a projection for people and telemetry.
 
     Attributes:

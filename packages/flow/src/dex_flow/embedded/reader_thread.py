@@ -18,11 +18,12 @@ __all__ = ["ReaderThread"]
 Result = TypeVar("Result")
 
 _Request = tuple[Callable[[sqlite3.Connection], Any], "asyncio.Future[Any]"]
+_Answer = tuple["asyncio.Future[Any]", Any, Exception | None]
 _MAX_BATCH = 64
 
 
 class ReaderThread:
-    """Runs read-only functions, each in one read transaction, on a connection of its own."""
+    """Runs read-only functions on a connection of its own; each sees one consistent state."""
 
     def __init__(self, database: SharedDatabase) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,39 +55,49 @@ class ReaderThread:
         self._thread.join()
 
     def _run(self) -> None:
-        is_open = True
-        while is_open:
-            request = self._queue.get()
-            answers = []
-            while True:
-                if request is None:
-                    is_open = False
-                    break
-                answers.append(self._answer(*request))
-                if len(answers) == _MAX_BATCH or self._queue.empty():
-                    break
-                request = self._queue.get()
-            if answers and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(_settle, answers)
+        while self._serve(self._queue.get()):
+            pass
         self._connection.close()
 
-    def _answer(
-        self, code: Callable[[sqlite3.Connection], Any], future: asyncio.Future[Any]
-    ) -> tuple[asyncio.Future[Any], Any, Exception | None]:
+    def _serve(self, request: _Request | None) -> bool:
+        """Answer what waits; False at the end. What it read is not kept beyond the call: a snapshot may be large."""
+        batch: list[_Request] = []
+        while request is not None:
+            batch.append(request)
+            if len(batch) == _MAX_BATCH or self._queue.empty():
+                break
+            request = self._queue.get()
+        if batch:
+            answers = self._answer_all(batch)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_settle, answers)
+        return request is not None
+
+    def _answer_all(self, batch: list[_Request]) -> list[_Answer]:
+        # One transaction for all: it begins after each of them was asked, so it sees what they may expect.
+        answers = [self._answer(code, future) for code, future in batch]
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            failure = create_storage_error(self._path, error, "cannot read")
+            return [(future, None, failure) for _, future in batch]
+        return answers
+
+    def _answer(self, code: Callable[[sqlite3.Connection], Any], future: asyncio.Future[Any]) -> _Answer:
         connection = self._connection
         try:
-            connection.execute("BEGIN")
-            try:
-                return future, code(connection), None
-            finally:
-                connection.execute("COMMIT")
+            # A storage failure may have ended the transaction of the batch.
+            if not connection.in_transaction:
+                connection.execute("BEGIN")
+            return future, code(connection), None
         except sqlite3.Error as error:
             return future, None, create_storage_error(self._path, error, "cannot read")
         except Exception as error:
             return future, None, error
 
 
-def _settle(answers: list[tuple[asyncio.Future[Any], Any, Exception | None]]) -> None:
+def _settle(answers: list[_Answer]) -> None:
     for future, value, error in answers:
         if future.done():
             continue

@@ -35,7 +35,6 @@ class Overlay:
     """Attributes, channels and events of one command."""
 
     __slots__ = (
-        "_cache",
         "_dirty",
         "_flow",
         "_journal",
@@ -52,7 +51,6 @@ class Overlay:
     def __init__(self, flow: Flow, reader: StateReader, next_message: int, known: dict[Key, Any] | None = None) -> None:
         self._flow = flow
         self._reader = reader
-        self._cache: dict[Key, Any] = {}
         self._known: dict[Key, Any] = {} if known is None else known
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._dirty: list[Key] = []
@@ -172,14 +170,10 @@ class Overlay:
             if own_name == name and key >= at_least and (below is None or key < below)
         }
         wanted = None if limit is None else limit + len(own)
-        rows: dict[str, Any] = {}
-        for key, data in self._reader.attribute_range(name, at_least, below, wanted, newest_first):
-            if key in own:
-                continue
-            slot = (name, key)
-            if slot not in self._cache:
-                self._cache[slot] = decode(value_type, data)
-            rows[key] = self._cache[slot]
+        stored = self._reader.attribute_range(name, at_least, below, wanted, newest_first)
+        if not own:
+            return [(key, decode(value_type, data)) for key, data in stored]
+        rows: dict[str, Any] = {key: decode(value_type, data) for key, data in stored if key not in own}
         rows.update((key, pending.value) for key, pending in own.items() if pending is not None)
         keys = sorted(rows, reverse=newest_first)
         return [(key, rows[key]) for key in (keys if limit is None else keys[:limit])]

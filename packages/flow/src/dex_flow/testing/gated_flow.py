@@ -138,18 +138,19 @@ class _Job(ActivityStep[int, JobRun, JobRun]):
     async def run(self, activity: Activity, snapshot: JobRun) -> JobRun:
         """Begin, effect, end: each is logged when it has happened."""
         self._log.record(snapshot.key, "begin", activity.attempt)
-        await self._pause(snapshot, "run")
+        await self._pause(snapshot, "run", activity.attempt)
         self._log.record(snapshot.key, "effect", activity.attempt)
-        await self._pause(snapshot, "after_effect")
+        await self._pause(snapshot, "after_effect", activity.attempt)
         self._log.record(snapshot.key, "end", activity.attempt)
         return JobRun(snapshot.key, process=os.getpid())
 
-    async def _pause(self, snapshot: JobRun, stage: Stage) -> None:
-        point = f"{snapshot.key}.{stage}"
-        if snapshot.blocks:
-            self._gates.pass_through_blocking(point)
-        else:
-            await self._gates.pass_through(point)
+    async def _pause(self, snapshot: JobRun, stage: Stage, attempt: int) -> None:
+        every_attempt = f"{snapshot.key}.{stage}"
+        for point in (every_attempt, f"{every_attempt}.attempt-{attempt}"):
+            if snapshot.blocks:
+                self._gates.pass_through_blocking(point)
+            else:
+                await self._gates.pass_through(point)
         if snapshot.pause_ms:
             await asyncio.sleep(snapshot.pause_ms / 1_000)
 
@@ -232,7 +233,10 @@ class GatedFlow(Flow):
 
     @staticmethod
     def point(flow_id: str, number: int, stage: Stage) -> str:
-        """The name of a gate: `flow_id` must be usable in a file name."""
+        """The name of a gate: `flow_id` must be usable in a file name.
+
+        The stages of `run` have one for every attempt and, with `.attempt-1` and so on appended, one for each.
+        """
         return f"{flow_id}.{number}.{stage}"
 
     @staticmethod
