@@ -72,9 +72,13 @@ class ModelStep:
 
 
 class Model:
-    """The whole state of one execution."""
+    """The whole state of one execution.
 
-    def __init__(self, broken: set[str]) -> None:
+    Args:
+        broken: The pieces of pure code that fail for now, and the class name of their error.
+    """
+
+    def __init__(self, broken: dict[str, str]) -> None:
         self.broken = broken
         self.now = 0
         self.next_step = 1
@@ -205,7 +209,7 @@ class Model:
         step.failures += 1
         step.status, step.phase = "backoff", phase
         step.due = self.now + min(100_000 * 2 ** (step.failures - 1), 5 * SECOND)
-        step.error_type = "RuntimeError"
+        step.error_type = self.broken["before_run" if phase == "begin" else phase]
 
     def resume(self, step: ModelStep) -> None:
         if step.phase == "wait_for":
@@ -234,9 +238,10 @@ class Model:
         for step_type, plan in step.plan.then:
             self.begin_step(step_type, plan)
 
-    def publish(self, channel: str, text: str) -> None:
+    def publish(self, channel: str, text: str) -> int:
         self.queues[channel].append((self.next_message, text))
         self.next_message += 1
+        return self.next_message - 1
 
     def cancel(self, types: tuple[str, ...]) -> int:
         chosen = [step for step in self.steps if step.type in types]

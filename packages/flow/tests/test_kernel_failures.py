@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dex_flow import Channel, Decision, Proceed, Retry, StepOptions, Wait, dead_end, go_to
-from dex_flow.kernel import AttemptsLost, SkipTimer
+from dex_flow import Channel, Decision, Proceed, Retry, Rpc, StepOptions, Wait, dead_end, go_to
+from dex_flow.kernel import AttemptsLost, InvokeRpc, SkipTimer
 
 from .kernel_driver import (
     COUNT,
@@ -252,6 +252,38 @@ def test_a_raising_on_attempt_failed_is_undone_alone_and_the_retry_goes_on() -> 
     assert driver.history == [("W", "run", 1, "failed"), ("W", "on_attempt_failed", 1, "failed")]
     driver.advance(0.1)
     assert driver.claim().attempt == 2
+
+
+def test_an_undone_cancellation_leaves_no_trace() -> None:
+    switch = Switch()
+
+    def cancel_and_raise(tx: Any, input: Any) -> Decision:
+        assert tx.cancel_steps("Running", "Claimed", "Waiting") == 3
+        switch.check()
+        return dead_end()
+
+    def wake_both(tx: Any, input: Any) -> None:
+        tx.publish(B, "go")
+        tx.publish(A, "wakes")
+
+    driver = Driver(
+        spread("Running", "Claimed", "Bad", "Waiting"),
+        activity("Running"),
+        activity("Claimed", options=StepOptions(retry=Retry(attempts=1))),
+        inline("Waiting", wait=lambda view, _: Wait.any_of(A.receive())),
+        inline("Bad", cancel_and_raise, wait=lambda view, _: Wait.any_of(B.receive())),
+    ).start()
+    running, claimed = driver.claims()
+    driver.flow.rpcs["go"] = Rpc("go", wake_both, Any, Any)
+    result = driver.apply(InvokeRpc("go", b"null"))
+    assert result.changes is not None
+    assert driver.step("Bad").error == "RuntimeError: broken"
+    assert result.changes.cancelled == []
+    assert [row for row in driver.history if row[3] == "cancelled"] == []
+    assert driver.log == ["Waiting"], "it was woken by a message of the same command"
+    driver.mark_started(claimed)
+    driver.succeed(running, "done")
+    assert driver.log == ["Waiting", "Running=done"]
 
 
 def test_a_raising_wait_for_backs_off_and_is_evaluated_again() -> None:

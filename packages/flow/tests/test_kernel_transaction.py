@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dex_flow import Attribute, Channel, Stream, UndeclaredNameError, Wait, go_to
+from dex_flow import Attribute, Channel, Rpc, Stream, UndeclaredNameError, Wait, dead_end, go_to, go_to_many, move
+from dex_flow.kernel import InvokeRpc
 
 from .kernel_driver import COUNT, EVENTS, KEYED, NUMBERS, TEXT, A, B, Driver, inline
 
@@ -159,15 +160,20 @@ def test_an_undone_consumption_keeps_the_order_of_uncommitted_messages() -> None
     def publish(tx: Any, input: Any) -> Any:
         for text in ("1", "2", "3"):
             tx.publish(A, text)
-        return go_to("Raise")
+        return go_to_many(move("Raise"), move("Take"))
 
     def take_and_raise(tx: Any, input: Any) -> Any:
         assert tx.receive(A) == ["1"]
         raise RuntimeError("broken")
 
-    own = Driver(inline("Start", publish), inline("Raise", take_and_raise)).start()
+    def take(tx: Any, input: Any) -> Any:
+        tx.set(TEXT, ",".join(tx.receive(A, 2)))
+        return dead_end()
+
+    own = Driver(inline("Start", publish), inline("Raise", take_and_raise), inline("Take", take)).start()
     assert own.step("Raise").error == "RuntimeError: broken"
-    assert own.waiting_messages(A) == ["1", "2", "3"]
+    assert own.get(TEXT) == "1,2"
+    assert own.waiting_messages(A) == ["3"]
 
 
 def test_message_ids_are_never_used_again() -> None:
@@ -261,3 +267,37 @@ def test_an_attribute_is_read_from_the_store_once_per_command() -> None:
     own.store.attribute = spy  # type: ignore[method-assign]
     assert own.call(lambda tx: [tx.get(COUNT) for _ in range(3)]) == [1, 1, 1]
     assert reads == ["count"]
+
+
+def test_known_values_spare_reads_and_change_nothing() -> None:
+    own = driver()
+    first = own.apply(_call(own, lambda tx: (tx.set(COUNT, 1), tx.set(TEXT, "x"), tx.delete(TEXT))))
+    assert first.changes is not None
+    assert first.changes.known == {("count", ""): 1, ("text", ""): None}
+
+    def refuse(name: str, key: str) -> bytes | None:
+        raise AssertionError(f"{name} was read")
+
+    own.store.attribute = refuse  # type: ignore[method-assign]
+    command = _call(own, lambda tx: (tx.get(COUNT), tx.get(TEXT), tx.set(COUNT, 2), tx.get(COUNT)))
+    second = own.kernel.apply(own.store, "flow", own.now, command, known=first.changes.known)
+    assert second.output == (1, None, None, 2)
+    assert second.changes is not None
+    assert second.changes.known == {("count", ""): 2, ("text", ""): None}
+    assert first.changes.known == {("count", ""): 1, ("text", ""): None}, "the state before is still what it was"
+
+
+def test_known_values_of_an_undone_step_are_those_before_it() -> None:
+    def set_and_raise(tx: Any, input: Any) -> Any:
+        tx.set(COUNT, 99)
+        raise RuntimeError("broken")
+
+    own = Driver(inline("Start"), inline("Raise", set_and_raise)).start()
+    result = own.apply(_call(own, lambda tx: (tx.set(COUNT, 1), tx.start_step("Raise"))))
+    assert result.changes is not None
+    assert result.changes.known == {("count", ""): 1}
+
+
+def _call(own: Driver, code: Code) -> InvokeRpc:
+    own.flow.rpcs["call"] = Rpc("call", lambda tx, _: code(tx), Any, Any)
+    return InvokeRpc("call", b"null")

@@ -282,6 +282,33 @@ def test_a_message_published_by_a_step_wakes_another_in_the_same_command() -> No
     assert driver.store.channels == {}
 
 
+def test_a_count_reached_by_several_steps_of_one_command() -> None:
+    def publish(tx: Any, left: Any) -> Decision:
+        tx.publish(A, f"{left}")
+        return go_to("Publish", left - 1) if left > 1 else dead_end()
+
+    driver = Driver(
+        inline("Start", lambda tx, _: go_to_many(move("W"), move("Publish", 3))),
+        inline("Publish", publish),
+        inline("W", note_result, wait=lambda view, _: Wait.any_of(A.receive(3))),
+    ).start()
+    assert driver.log == ["0:3+2+1"]
+
+
+def test_a_wait_registered_after_others_were_woken_in_the_same_command() -> None:
+    def publish(tx: Any, left: Any) -> Decision:
+        tx.publish(A, f"{left}")
+        return go_to_many(move("W"), move("Publish", left - 1)) if left > 0 else dead_end()
+
+    driver = Driver(
+        inline("Start", lambda tx, _: go_to("Publish", 2)),
+        inline("Publish", publish),
+        inline("W", note_result, wait=lambda view, _: Wait.any_of(A.receive(2))),
+    ).start()
+    assert driver.log == ["0:2+1"]
+    assert driver.waiting_messages(A) == ["0"]
+
+
 def test_skip_timer_ends_a_timer_wait_now() -> None:
     driver = waiting(A.receive(), in_seconds(3_600))
     step_id = driver.step("W").id

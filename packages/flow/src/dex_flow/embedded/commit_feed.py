@@ -12,7 +12,7 @@ from dex_flow.embedded.wake_up import WakeUpSender
 
 __all__ = ["CommitFeed", "commit_feed"]
 
-Listener = Callable[[frozenset[str]], None]
+Listener = Callable[[frozenset[str], frozenset[object]], None]
 
 _lock = threading.Lock()
 _feeds: weakref.WeakKeyDictionary[SharedDatabase, CommitFeed] = weakref.WeakKeyDictionary()
@@ -23,14 +23,22 @@ class CommitFeed:
 
     def __init__(self, database: SharedDatabase) -> None:
         self._changed: set[str] = set()
+        self._authors: set[object] = set()
         self._listeners: tuple[Listener, ...] = ()
         self._sender = WakeUpSender(database.path)
         database.writer.after_commit.append(self._report)
         database.on_close.append(self._sender.close)
 
-    def changed(self, flow_id: str) -> None:
-        """Note a change; called on the writer thread inside the transaction."""
+    def changed(self, flow_id: str, work_from: object = None) -> None:
+        """Note a change; called on the writer thread inside the transaction.
+
+        Args:
+            flow_id: The execution.
+            work_from: Who made the change, when other engines of this process may have something to do about it.
+        """
         self._changed.add(flow_id)
+        if work_from is not None:
+            self._authors.add(work_from)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the writer thread after every commit; returns what ends it."""
@@ -45,12 +53,14 @@ class CommitFeed:
 
     def _report(self, summary: BatchSummary) -> None:
         changed = frozenset(self._changed)
+        authors = frozenset(self._authors)
         self._changed.clear()
+        self._authors.clear()
         if summary.announce and summary.changed:
             self._sender.notify()
         if changed:
             for listener in self._listeners:
-                listener(changed)
+                listener(changed, authors)
 
 
 def commit_feed(database: SharedDatabase) -> CommitFeed:

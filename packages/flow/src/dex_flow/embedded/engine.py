@@ -150,7 +150,7 @@ class EmbeddedEngine:
             stack.push_async_callback(asyncio.to_thread, self._reader.close)
             self._feed = commit_feed(self._database)
             self._watchers = Watchers(self._loop)
-            stack.callback(self._feed.listen(self._watchers.on_commit))
+            stack.callback(self._feed.listen(self._on_local_commit))
             receiver = WakeUpReceiver(self._database.path, self._on_foreign_commit, self._loop)
             stack.callback(receiver.close)
             self._is_open = True
@@ -212,8 +212,10 @@ class EmbeddedEngine:
         worker = self._worker
         assert worker is not None
         self._scheduler = None
-        left = await worker.stop(self._shutdown_grace)
-        self._worker = None
+        try:
+            left = await worker.stop(self._shutdown_grace)
+        finally:
+            self._worker = None
         message = "the worker was stopped during the attempt"
         for kernel, flow_id in left:
             await self._submit(kernel, flow_id, AttemptsLost(message), lost_owner=worker.slots.worker_key)
@@ -265,14 +267,18 @@ class EmbeddedEngine:
             )
             if applied.changes is not None:
                 held.append(applied)
-                self._feed.changed(flow_id)
+                changes = applied.changes
+                is_work = changes.has_ready or changes.cancelled or changes.next_due is not None
+                # Under an unregistered definition this engine does none of the work itself.
+                author = self if is_registered else kernel
+                self._feed.changed(flow_id, author if is_work else None)
             return applied
 
         def done(applied: AppliedCommand | None, error: Exception | None) -> None:
             if applied is not None:
                 if cache is not None and applied.changes is not None:
                     cache.put(applied.flow_key, applied.version, applied.changes.known)
-                self._follow_up(kernel, flow_id, applied, worker, is_attempt_end=lease is not None)
+                self._follow_up(kernel, flow_id, applied, worker, lease)
                 if not future.done():
                     future.set_result(applied)
                 return
@@ -290,7 +296,12 @@ class EmbeddedEngine:
         return future
 
     def _follow_up(
-        self, kernel: Kernel, flow_id: str, applied: AppliedCommand, worker: Worker | None, *, is_attempt_end: bool
+        self,
+        kernel: Kernel,
+        flow_id: str,
+        applied: AppliedCommand,
+        worker: Worker | None,
+        lease: AttemptLease | None,
     ) -> None:
         changes = applied.changes
         if changes is None:
@@ -300,13 +311,17 @@ class EmbeddedEngine:
                 worker.cancel((applied.flow_key, step_id, attempt))
             if worker is self._worker:
                 for claim in changes.claimed:
-                    worker.start(kernel, flow_id, applied, claim)
+                    key = (applied.flow_key, claim.step_execution_id, claim.attempt)
+                    if lease is not None and key == lease.slot:
+                        worker.note_started(key)
+                    else:
+                        worker.start(kernel, flow_id, applied, claim)
         if self._scheduler is not None:
             if changes.next_due is not None:
                 self._scheduler.due_at(changes.next_due)
             if changes.has_ready:
                 self._scheduler.note_backlog()
-            elif is_attempt_end:
+            elif lease is not None or changes.cancelled:
                 self._scheduler.note_free_slot()
 
     async def _apply_for_scheduler(
@@ -490,8 +505,17 @@ class EmbeddedEngine:
         self._check_open()
         return self._watchers.watch(flow_id)
 
+    def _on_local_commit(self, changed: frozenset[str], authors: frozenset[object]) -> None:
+        self._watchers.on_commit(changed)
+        if self._scheduler is not None and authors - {self}:
+            with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
+                self._loop.call_soon_threadsafe(self._wake_scheduler)
+
     def _on_foreign_commit(self) -> None:
         self._watchers.wake_all()
+        self._wake_scheduler()
+
+    def _wake_scheduler(self) -> None:
         if self._scheduler is not None:
             self._scheduler.wake()
 

@@ -93,8 +93,13 @@ class ReaderThread:
             return future, code(connection), None
         except sqlite3.Error as error:
             return future, None, create_storage_error(self._path, error, "cannot read")
-        except Exception as error:
-            return future, None, error
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                return future, None, error
+            # A future refuses StopIteration, and the others would end this thread or whoever waits.
+            wrapped = RuntimeError(f"the code of a read raised {error!r}")
+            wrapped.__cause__ = error
+            return future, None, wrapped
 
 
 def _settle(answers: list[_Answer]) -> None:

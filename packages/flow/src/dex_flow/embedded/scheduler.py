@@ -22,6 +22,8 @@ logger = logging.getLogger("dex_flow.embedded")
 _FALLBACK_SECONDS = 0.5
 _LIVENESS_SECONDS = 0.1
 _BATCH = 200
+# Looked at beyond the free slots, so that executions that cannot be advanced do not keep the others waiting.
+_SPARE = 16
 
 AttemptKey = tuple[int, int, int]
 
@@ -135,12 +137,15 @@ class Scheduler:
         now = self._ports.clock()
         free = self._ports.free_slots()
         running = dict(self._ports.running_attempts())
+        # What a commit notes from here on may be missing in what is read now, so it is added and not replaced.
         self._next_due = None
+        self._has_backlog = False
         findings = await self._ports.read(lambda connection: self._find(connection, now, free, running))
         self._has_other_workers = findings.has_other_workers
-        self._has_backlog = findings.has_backlog
+        self._has_backlog = self._has_backlog or findings.has_backlog
         for key in findings.stale_attempts:
             self._ports.cancel_attempt(key)
+            self.note_free_slot()
         # Not by `due_at`: this look's own finding needs no further one, and a wake-up that came meanwhile must stay.
         if findings.next_due is not None and (self._next_due is None or findings.next_due < self._next_due):
             self._next_due = findings.next_due
@@ -162,20 +167,22 @@ class Scheduler:
 
     def _find(self, connection: sqlite3.Connection, now: int, free: int, running: dict[AttemptKey, int]) -> _Findings:
         findings = _Findings()
-        types = list(self._ports.fingerprints)
-        marks = ", ".join("?" * len(types))
+        # In the query, not after it: what others work on must not fill the batch.
+        ours = [value for definition in self._ports.fingerprints.items() for value in definition]
+        marks = ", ".join(["(?, ?)"] * len(self._ports.fingerprints))
+        is_ours = f"(flow_type, fingerprint) IN (VALUES {marks})"
         columns = "SELECT flow_id, flow_type, fingerprint, owner, active_steps FROM flow"
         findings.due = self._select(
-            connection, f"{columns} WHERE next_due <= ? AND flow_type IN ({marks}) LIMIT {_BATCH}", (now, *types)
+            connection, f"{columns} WHERE next_due <= ? AND {is_ours} LIMIT {_BATCH}", (now, *ours)
         )
-        findings.has_backlog = self._has_backlog
+        ready = self._select(
+            connection,
+            f"{columns} WHERE has_ready = 1 AND (active_steps = 0 OR owner = ?) AND {is_ours} LIMIT ?",
+            (self._worker_key, *ours, min(free + _SPARE, _BATCH)),
+        )
+        findings.has_backlog = len(ready) > free
         if free > 0:
-            ready = self._select(
-                connection, f"{columns} WHERE has_ready = 1 AND flow_type IN ({marks}) LIMIT {_BATCH}", tuple(types)
-            )
-            findings.ready = [
-                candidate for candidate in ready if candidate.active_steps == 0 or candidate.owner == self._worker_key
-            ]
+            findings.ready = ready
         owners = [
             owner
             for (owner,) in connection.execute("SELECT DISTINCT owner FROM flow WHERE active_steps > 0")
@@ -186,8 +193,8 @@ class Scheduler:
             if not self._is_alive(connection, owner):
                 findings.lost += self._select(
                     connection,
-                    f"{columns} WHERE owner = ? AND active_steps > 0 AND flow_type IN ({marks}) LIMIT {_BATCH}",
-                    (owner, *types),
+                    f"{columns} WHERE owner = ? AND active_steps > 0 AND {is_ours} LIMIT {_BATCH}",
+                    (owner, *ours),
                 )
         findings.stale_attempts = self._find_stale(connection, running)
         (findings.next_due,) = connection.execute(
@@ -196,8 +203,7 @@ class Scheduler:
         return findings
 
     def _select(self, connection: sqlite3.Connection, query: str, parameters: tuple[object, ...]) -> list[_Candidate]:
-        rows = [_Candidate(*row) for row in connection.execute(query, parameters)]
-        return [row for row in rows if row.fingerprint == self._ports.fingerprints[row.flow_type]]
+        return [_Candidate(*row) for row in connection.execute(query, parameters)]
 
     def _is_alive(self, connection: sqlite3.Connection, owner: int) -> bool:
         if not is_worker_alive(self._workers_directory, owner):

@@ -98,6 +98,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_stopping = False
+        self._is_stopped = False
 
     @property
     def running(self) -> dict[AttemptKey, RunningAttempt]:
@@ -105,10 +106,13 @@ class Worker:
         return self._attempts
 
     def start(self, kernel: Kernel, flow_id: str, applied: AppliedCommand, claim: ClaimedAttempt) -> None:
-        """Run a claimed attempt; one that is known already was started by its own marker."""
+        """Run a claimed attempt, in place of an earlier claim of it that was given up and is not forgotten yet."""
         key = (applied.flow_key, claim.step_execution_id, claim.attempt)
-        if key in self._attempts:
-            return
+        if self._is_stopped:
+            return  # its lease ends with this worker
+        earlier = self._attempts.get(key)
+        if earlier is not None:
+            self._end(earlier)
         lease = AttemptLease(self.slots.worker_key, applied.epoch, key)
         attempt = RunningAttempt(self, kernel, flow_id, claim, lease)
         self._attempts[key] = attempt
@@ -118,11 +122,16 @@ class Worker:
     def cancel(self, key: AttemptKey) -> None:
         """The attempt no longer counts: stop its task now, drop whatever comes of it."""
         attempt = self._attempts.get(key)
-        # One that is over is being reported already; whether that still counts is decided where it is committed.
-        runs = attempt is not None and not attempt.is_over
-        self._forget(key)
-        if attempt is not None and runs and attempt.task is not None:
-            attempt.task.cancel()
+        if attempt is None:
+            self.slots.held.discard(key)
+        else:
+            self._end(attempt)
+            self._forget(attempt)
+
+    def note_started(self, key: AttemptKey) -> None:
+        """The start marker of an attempt is committed; one that was cancelled meanwhile holds no slot for it."""
+        if key not in self._attempts:
+            self.slots.held.discard(key)
 
     def append_live_events(self, attempt: RunningAttempt, events: list[LiveEvents], then: Callable[[], None]) -> None:
         """Store live events without a flush to disk, then call `then` on the event loop."""
@@ -156,17 +165,20 @@ class Worker:
         """Wait up to `grace` seconds for running attempts, then cancel the rest and return their executions."""
         self._is_stopping = True
         self.slots.limit = 0
-        if self._attempts and grace > 0:
-            try:
+        try:
+            if self._attempts and grace > 0:
                 async with asyncio.timeout(grace):
                     await self._idle.wait()
-            except TimeoutError:
-                logger.warning("%d attempts still run after %g s and are cancelled", len(self._attempts), grace)
-        left = list(
-            {attempt.flow_id: (attempt.kernel, attempt.flow_id) for attempt in self._attempts.values()}.values()
-        )
-        for key in list(self._attempts):
-            self.cancel(key)
+        except TimeoutError:
+            logger.warning("%d attempts still run after %g s and are cancelled", len(self._attempts), grace)
+        finally:
+            # Also when the wait itself is cancelled: others take over as soon as this worker's lock is free.
+            self._is_stopped = True
+            left = list(
+                {attempt.flow_id: (attempt.kernel, attempt.flow_id) for attempt in self._attempts.values()}.values()
+            )
+            for key in list(self._attempts):
+                self.cancel(key)
         if self._tasks:
             _, stuck = await asyncio.wait(self._tasks, timeout=1.0)
             for task in stuck:
@@ -179,28 +191,37 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _forget(self, key: AttemptKey) -> RunningAttempt | None:
-        attempt = self._attempts.pop(key, None)
-        self.slots.held.discard(key)
-        if attempt is not None:
+    def _end(self, attempt: RunningAttempt) -> None:
+        # One that is over is being reported already; whether that still counts is decided where it is committed.
+        if not attempt.is_over:
             attempt.end()
+            if attempt.task is not None:
+                attempt.task.cancel()
+
+    def _forget(self, attempt: RunningAttempt) -> None:
+        attempt.end()
+        key = attempt.lease.slot
+        # A later claim of the same attempt may have taken its place.
+        if self._attempts.get(key) is attempt:
+            del self._attempts[key]
+            self.slots.held.discard(key)
         if not self._attempts:
             self._idle.set()
-        return attempt
 
     async def _run(self, attempt: RunningAttempt) -> None:
-        key = attempt.lease.slot
+        command: Command
         try:
             if not attempt.claim.is_started and not await self._mark_started(attempt):
-                self._forget(key)
+                self._forget(attempt)
                 return
             attempt.start_clocks(self._on_timeout)
             command = await self._outcome(attempt)
-        except asyncio.CancelledError:
-            if not attempt.is_over:
-                # Somebody else cancelled the task, such as a loop that shuts down: the lease tells others.
-                self._forget(key)
-            return
+        except asyncio.CancelledError as error:
+            if attempt.is_over:
+                return
+            # Somebody else cancelled the task, such as a cancel scope that was left open in it. While this worker
+            # lives nobody else would end the attempt.
+            command = AttemptFailed(attempt.step_execution_id, attempt.attempt, _failure(error))
         if not attempt.is_over:
             await self._report(attempt, command)
 
@@ -264,7 +285,7 @@ class Worker:
         except Exception:
             logger.exception("an attempt of flow %r could not be recorded", attempt.flow_id)
         finally:
-            self._forget(attempt.lease.slot)
+            self._forget(attempt)
 
     async def _persist(
         self, attempt: RunningAttempt, command: Command, live_events: list[LiveEvents] | None = None

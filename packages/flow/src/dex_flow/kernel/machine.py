@@ -42,7 +42,6 @@ class _Mark(NamedTuple):
     history: int
     cancelled: int
     claimed: int
-    work: list[int]
     status: Any
     result: Raw | None
     failure: str | None
@@ -207,10 +206,9 @@ class Machine:
             self.put(
                 replace(step, status="waiting", wait=conditions, waits_for_all=wait.mode == "all_of", phase="", due=0)
             )
-            self._watch(step.id, conditions)
+            self.wake(step.id)
         else:
             self.make_ready(step)
-        heapq.heappush(self._work, step.id)
 
     def make_ready(self, step: OpenStep) -> OpenStep:
         """The Step waits for nothing more; an InlineStep runs in `settle`, an ActivityStep when it is claimed."""
@@ -218,7 +216,7 @@ class Machine:
         due = 0
         if start_timeout is not None and step.first_started_at == 0:
             due = self.now + int(start_timeout.total_seconds() * 1_000_000)
-        heapq.heappush(self._work, step.id)
+        self.wake(step.id)
         return self.put(replace(step, status="ready", phase="", due=due))
 
     def back_off(self, step: OpenStep, phase: Any, error: Exception) -> None:
@@ -271,7 +269,6 @@ class Machine:
             len(self.history),
             len(self.cancelled),
             len(self.claimed),
-            list(self._work),
             header.status,
             header.result,
             header.failure,
@@ -283,8 +280,6 @@ class Machine:
         del self.history[mark.history :]
         del self.cancelled[mark.cancelled :]
         del self.claimed[mark.claimed :]
-        self._work[:] = mark.work
-        self._channel_waiters = None
         header = self.header
         header.status, header.result, header.failure = mark.status, mark.result, mark.failure
         header.next_step = mark.next_step
@@ -323,7 +318,7 @@ class Machine:
     # Settling
 
     def wake(self, step_id: int) -> None:
-        """Look at the Step in the next `settle`."""
+        """Look at the Step in the next `settle`. Doing so in vain is harmless, so nothing undoes it."""
         heapq.heappush(self._work, step_id)
 
     def settle(self) -> None:
@@ -363,7 +358,7 @@ class Machine:
         for slot in self.overlay.touched:
             # Who goes on waiting registers again; the others need not be asked at the next message.
             for step_id in waiters.pop(slot, ()):
-                heapq.heappush(self._work, step_id)
+                self.wake(step_id)
         self.overlay.touched.clear()
 
     def _try_wake(self, step: OpenStep) -> OpenStep | None:

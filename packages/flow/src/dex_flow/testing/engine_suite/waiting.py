@@ -127,6 +127,20 @@ class WaitingTests(EngineSuiteBase):
 
         self.play(tmp_path, FLOW, scenario)
 
+    def test_two_conditions_on_one_channel_take_different_messages(self, tmp_path: Path) -> None:
+        """One message cannot satisfy both."""
+
+        async def scenario(engine: Engine) -> None:
+            plan = ListenPlan("both", [WaitPart(), WaitPart(count=2)], "all_of")
+            await engine.start_flow(FLOW, "twice", [plan])
+            await publish(engine, "twice", "a", "b")
+            assert await engine.get_attribute_instance("twice", RECEIVED, "both") is None
+            await publish(engine, "twice", "c", "d")
+            assert (await received(engine, "twice", "both")).messages == [["a"], ["b", "c"]]
+            assert await listed(engine, "twice") == ["d"]
+
+        self.play(tmp_path, FLOW, scenario)
+
     def test_all_of_nothing_waits_for_nothing(self, tmp_path: Path) -> None:
         """The Step runs at once."""
 
