@@ -68,7 +68,11 @@ StoredItem: TypeAlias = UserTextItem | ModelOutputItem | ToolResultItem
 _ADAPTER: TypeAdapter[StoredItem] = TypeAdapter(Annotated[StoredItem, Field(discriminator="type")])
 
 
-# Stored items never change, and every model call of a session reads all of them again.
+_MOST_CACHED_CHARACTERS = 8_192
+
+
+# Stored items never change, and every model call of a session reads all of them again. Large ones are few, and would
+# fill the memory.
 @functools.lru_cache(maxsize=16_384)
 def _decode(text: str) -> StoredItem:
     return _ADAPTER.validate_json(text)
@@ -86,7 +90,7 @@ def decode_framework_item(text: str) -> StoredItem:
         UnreadableFrameworkItemError: It is none of the three shapes.
     """
     try:
-        return _decode(text)
+        return _decode(text) if len(text) <= _MOST_CACHED_CHARACTERS else _ADAPTER.validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         raise UnreadableFrameworkItemError(

@@ -72,6 +72,10 @@ MAX_FLOW_ID_CHARACTERS = 256
 _HEARTBEAT_SECONDS = 1.0
 
 
+# What a caller was told is done, and the marker without which a crash would repeat an effect.
+_ALWAYS_FLUSHED = (StartFlow, InvokeRpc, SkipTimer, StopFlow, AttemptStarted)
+
+
 def _system_clock() -> int:
     return time.time_ns() // 1_000
 
@@ -290,7 +294,7 @@ class EmbeddedEngine:
             if error is not None and not future.done():
                 future.set_exception(error)
 
-        durable: Durable = "always" if isinstance(command, (StartFlow, InvokeRpc, AttemptStarted)) else "engine"
+        durable: Durable = "always" if isinstance(command, _ALWAYS_FLUSHED) else "engine"
         request = WriteRequest(apply=apply, on_done=done, loop=self._loop, durable=durable, raises_before_writing=True)
         self._database.writer.submit(request)
         return future
