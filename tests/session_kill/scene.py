@@ -29,6 +29,7 @@ class Scene:
         self.database = directory / "sessions.db"
         self.directory = directory
         self.processes = processes
+        self._workers: list[ProgramProcess] = []
         self.agent = PlannedAgent(directory)
         self.gates = self.agent.gates
         self.log = self.agent.log
@@ -42,7 +43,7 @@ class Scene:
 
     async def start_worker(self, *options: str, is_awaited: bool = True) -> ProgramProcess:
         """A worker process, ready unless told otherwise."""
-        return await asyncio.to_thread(
+        worker = await asyncio.to_thread(
             self.processes.start,
             WORKER_PROGRAM,
             str(self.database),
@@ -51,6 +52,15 @@ class Scene:
             environment={"PYTHONPATH": os.fspath(ROOT)},
             ready_line="ready" if is_awaited else None,
         )
+        self._workers.append(worker)
+        return worker
+
+    async def stop_workers(self) -> None:
+        """End the workers that still run, in good order, so that they take their wake-up sockets with them."""
+        for worker in self._workers:
+            if worker.is_running:
+                await asyncio.to_thread(worker.wait_for_line, "ready")
+                assert await asyncio.to_thread(worker.stop) == 0
 
     async def reached(self, point: str, worker: ProgramProcess) -> None:
         """Wait until the worker stops at the gate."""
@@ -84,6 +94,7 @@ def play(directory: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
     async def within_deadline(scene: Scene) -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):
             await scenario(scene)
+            await scene.stop_workers()
 
     with ProgramProcesses() as processes:
         scene = Scene(directory, processes)
