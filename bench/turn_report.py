@@ -27,7 +27,7 @@ def print_report(report: TurnReport, console: Console) -> None:
         "power": report.power,
         "process": report.process,
         "raw SQLite": report.floor,
-        "raw SQLite, group commit": report.floor_group_commit,
+        "raw SQLite, single commits": report.floor_single_commits,
     }
     for key in report.power:
         for kind, summaries in kinds.items():
@@ -54,7 +54,7 @@ def print_report(report: TurnReport, console: Console) -> None:
     console.print(
         f"One session: {report.ratio_1:.2f} times the time of raw SQLite. "
         f"Concurrent sessions: {report.ratio_50:.2f} of its turns per second, "
-        f"{report.ratio_50_group_commit:.2f} when it joins commits as we do."
+        f"{report.ratio_50_single_commits:.2f} when it does not join commits as we do."
     )
     console.print(_growth(report))
     console.print(

@@ -110,7 +110,7 @@ def render_steps() -> str:
 
 
 def _session_steps() -> Iterator[Step[Any]]:
-    runner: Any = None
+    runner: Any = object()  # the definition only hands it on
     flow = build_agent_session_flow(
         "Any",
         build_user_message=lambda text: values.FrameworkMessage(role="user", text=text, framework_item="{}"),

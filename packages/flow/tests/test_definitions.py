@@ -21,11 +21,13 @@ from dex_flow import (
     InlineStep,
     Retry,
     Rpc,
+    RpcResult,
     Step,
     StepOptions,
     Stream,
     UndeclaredNameError,
     UnknownRpcError,
+    dead_end,
 )
 
 from .kernel_driver import activity, inline
@@ -242,3 +244,9 @@ def test_the_fingerprint_changes_with_the_type_and_the_compatibility_only() -> N
     assert fingerprint() == fingerprint("Orders", 1, inline("Added later"))
     assert fingerprint() != fingerprint("Orders", 2)
     assert fingerprint() != fingerprint("Refunds")
+
+
+def test_calls_and_their_results_can_be_built_with_their_type_arguments() -> None:
+    call = Rpc[int, int]("double", lambda tx, number: 2 * number, int, int)
+    assert call.handler(None, 2) == 4
+    assert RpcResult[int](4, dead_end()).output == 4

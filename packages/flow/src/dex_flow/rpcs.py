@@ -15,7 +15,7 @@ Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RpcResult(Generic[Output]):
     """An output together with a Decision to apply in the same commit."""
 
@@ -23,7 +23,7 @@ class RpcResult(Generic[Output]):
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rpc(Generic[Input, Output]):
     """One remote call.
 
