@@ -27,9 +27,9 @@ from dex_agents.session.policies import EFFECT_RULES
 from dex_agents.session.rpc_values import AgentSnapshot, DeleteQueuedMessageInput
 from dex_agents.session.rpcs import DELETE_QUEUED_MESSAGE
 from dex_agents.session.texts import NOTE_PREFIX
-from dex_agents.session.tool_calls import FINAL_STATUSES
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
 from dex_agents.session.tool_values import ResolvedToolPolicy, ToolEffect
+from dex_agents.session.transition_rules import FINAL_STATUSES
 from dex_agents.session.values import AgentState, AgentStatus, AgentUsage, FrameworkMessage
 from dex_agents.testing import SessionDriver
 from dex_flow.kernel import ClaimedAttempt

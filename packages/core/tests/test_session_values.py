@@ -8,9 +8,10 @@ import pytest
 
 from dex_agents.session.persistence import session_declarations
 from dex_agents.session.rpcs import SESSION_RPCS
-from dex_agents.session.tool_calls import ALLOWED_STATUS_MOVES, FINAL_STATUSES, StatusMoveError, move_record
+from dex_agents.session.tool_calls import StatusMoveError, move_record
 from dex_agents.session.tool_values import AgentToolCallRecord, AgentToolCallStatus, ToolEffect
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
+from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES, FINAL_STATUSES
 from dex_agents.session.values import AgentState, AgentStatus, AgentUsage, message_sequence_key
 from dex_agents.testing import SessionDriver
 from dex_flow.codec import decode, encode
@@ -44,7 +45,11 @@ def test_durable_names_are_those_of_the_contract() -> None:
         "TurnReplySequence",
         "SessionSettings",
         "QueuedUserMessages",
+        "SteeredUserMessages",
         "InterruptResolutions",
+        "TurnControlRequests",
+        "TurnCancellationRequest",
+        "ToolCallCancellations",
         "ToolCallResults",
         "AgentEvents",
     ]

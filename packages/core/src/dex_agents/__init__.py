@@ -33,6 +33,7 @@ from dex_agents.runner import (
     TurnRefusedError,
     UnfinishedTurnMessageBuilder,
 )
+from dex_agents.session.built_in_tools import BUILT_IN_TOOL_DEFINITIONS, BuiltInToolDefinition
 from dex_agents.session.event_values import AgentEvent
 from dex_agents.session.ingress import MessageTooLargeError, RunnerContractError
 from dex_agents.session.options import AgentSessionOptions
@@ -41,10 +42,13 @@ from dex_agents.session.rpc_values import (
     AgentMessagePage,
     AgentSessionStartInput,
     AgentSnapshot,
+    AnswerQuestionInput,
+    CancelTurnInput,
     DeleteQueuedMessageInput,
     ListAgentMessagesInput,
     ResolveInterruptInput,
     SendUserMessageInput,
+    SteerUserMessageInput,
 )
 from dex_agents.session.tool_results import tool_result_text
 from dex_agents.session.tool_values import (
@@ -74,6 +78,7 @@ from dex_agents.session.values import (
 )
 
 __all__ = (
+    "BUILT_IN_TOOL_DEFINITIONS",
     "AgentEvent",
     "AgentEventWriter",
     "AgentFrameworkRunner",
@@ -99,6 +104,9 @@ __all__ = (
     "AgentTurnOutcome",
     "AgentUsage",
     "AgentUserMessage",
+    "AnswerQuestionInput",
+    "BuiltInToolDefinition",
+    "CancelTurnInput",
     "ContextCompactor",
     "ContextSummary",
     "ContextSummaryRequest",
@@ -123,6 +131,7 @@ __all__ = (
     "RunnerContractError",
     "SendResult",
     "SendUserMessageInput",
+    "SteerUserMessageInput",
     "StreamedAgentEvent",
     "SyncCallThreads",
     "ToolCallsRequested",

@@ -9,11 +9,19 @@ from dex_agents.session.outcomes import (
     ModelStepSnapshot,
     ToolCallSnapshot,
     ToolOutcome,
+    ToolTaskCancelled,
+    ToolTaskOutcome,
     UnfinishedTurnOutcome,
 )
 from dex_flow import Activity
 
-__all__ = ["ModelStepExecution", "ToolCallExecution", "UnfinishedTurnExecution"]
+__all__ = [
+    "ModelStepExecution",
+    "ToolCallExecution",
+    "ToolTaskCancelExecution",
+    "ToolTaskPollExecution",
+    "UnfinishedTurnExecution",
+]
 
 
 class ModelStepExecution(Protocol):
@@ -32,8 +40,24 @@ class ToolCallExecution(Protocol):
         ...
 
 
+class ToolTaskPollExecution(Protocol):
+    """Runs the poll of `PollToolTask`; there is one only when the runner can poll."""
+
+    async def poll_tool_task(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolTaskOutcome:
+        """Ask the runner how the task is. An exception fails the attempt; a failure for the model is an outcome."""
+        ...
+
+
+class ToolTaskCancelExecution(Protocol):
+    """Runs the cancellation of `CancelToolTask`; there is one only when the runner can stop tasks."""
+
+    async def cancel_tool_task(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolTaskCancelled:
+        """Ask the runner to stop the task. An exception fails the attempt."""
+        ...
+
+
 class UnfinishedTurnExecution(Protocol):
-    """Asks the runner to complete the transcript of a turn that failed."""
+    """Asks the runner to complete the transcript of a turn that ends without an answer."""
 
     async def build_unfinished_turn_messages(
         self, activity: Activity, snapshot: ModelStepSnapshot

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 from urllib.parse import quote
 
-__all__ = ["allocate_tool_call_id", "idempotency_key", "interrupt_id", "turn_id"]
+__all__ = ["allocate_tool_call_id", "idempotency_key", "interrupt_id", "question_interrupt_id", "turn_id"]
 
 MAX_LITERAL_ID_CHARACTERS = 200
 
-_LOOKS_ALLOCATED = re.compile(r"call-[0-9]+|.*~[0-9]+", re.DOTALL)
+_LOOKS_ALLOCATED = re.compile(r"call-[0-9]+|.*~[0-9]+|.*-input-[0-9]+", re.DOTALL)
 _KEY_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "%/")
 _MAX_SESSION_KEY_CHARACTERS = 128
 _MAX_PART_KEY_CHARACTERS = 60
@@ -47,8 +47,13 @@ def allocate_tool_call_id(provider_id: str, deferral_order: int, is_taken: Calla
 
 
 def interrupt_id(turn: str, tool_call_id: str) -> str:
-    """The ID of a call's approval, and the key of its channel instances."""
+    """The ID of a call's approval or `ask_user` question, and the key of its channel instances."""
     return f"{turn}.{tool_call_id}"
+
+
+def question_interrupt_id(turn: str, tool_call_id: str, number: int) -> str:
+    """The ID of the `number`th question, from 1, that a call's tool asks; no call's own ID can end like it."""
+    return f"{turn}.{tool_call_id}-input-{number}"
 
 
 def idempotency_key(flow_id: str, turn: str, tool_call_id: str) -> str:

@@ -30,6 +30,9 @@ __all__ = [
     "ToolCallSucceeded",
     "ToolCallTaskStarted",
     "ToolOutcome",
+    "ToolTaskCancelled",
+    "ToolTaskOutcome",
+    "ToolTaskStillPending",
     "UnfinishedTurnOutcome",
 ]
 
@@ -172,6 +175,18 @@ class ToolCallTaskStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="
     poll_interval_seconds: int
 
 
+class ToolTaskStillPending(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="task_pending"):
+    """The remote work goes on."""
+
+    poll_interval_seconds: int
+    continuation: str | None = None
+
+
+class ToolTaskCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The runner was asked to stop an abandoned task."""
+
+
+ToolTaskOutcome: TypeAlias = ToolCallSucceeded | ToolCallFailed | ToolCallInputRequested | ToolTaskStillPending
 ToolOutcome: TypeAlias = ToolCallSucceeded | ToolCallFailed | ToolCallInputRequested | ToolCallTaskStarted
 
 

@@ -9,7 +9,10 @@ from dex_agents.session.tool_values import (
     AgentInterrupt,
     AgentInterruptResolution,
     AgentToolCallRecord,
+    ToolCallCancellation,
     ToolCallCompleted,
+    TurnCancellationRequest,
+    TurnControlRequest,
 )
 from dex_agents.session.values import AgentMessage, AgentState, AgentUsage, AgentUserMessage, TurnReplySequence
 from dex_flow import Attribute, AttributeMap, Channel, ChannelMap, Declaration, Stream
@@ -25,7 +28,11 @@ __all__ = [
     "PENDING_INTERRUPTS",
     "QUEUED_USER_MESSAGES",
     "SESSION_SETTINGS",
+    "STEERED_USER_MESSAGES",
+    "TOOL_CALL_CANCELLATIONS",
     "TOOL_CALL_RESULTS",
+    "TURN_CANCELLATION_REQUEST",
+    "TURN_CONTROL_REQUESTS",
     "TURN_REPLY_SEQUENCE",
     "session_declarations",
 ]
@@ -52,6 +59,16 @@ QUEUED_USER_MESSAGES: Channel[AgentUserMessage] = Channel("QueuedUserMessages", 
 INTERRUPT_RESOLUTIONS: ChannelMap[AgentInterruptResolution] = ChannelMap(
     "InterruptResolutions", AgentInterruptResolution
 )
+#: Messages that steer the running turn, or start the next one after it.
+STEERED_USER_MESSAGES: Channel[AgentUserMessage] = Channel("SteeredUserMessages", AgentUserMessage)
+#: Internal: wakes the Step that has to act on a steer or a cancellation.
+TURN_CONTROL_REQUESTS: Channel[TurnControlRequest] = Channel("TurnControlRequests", TurnControlRequest)
+#: The turn that `cancel_turn` stopped, until it has ended.
+TURN_CANCELLATION_REQUEST: Attribute[TurnCancellationRequest] = Attribute(
+    "TurnCancellationRequest", TurnCancellationRequest
+)
+#: Internal: ends a call's wait, by the call's interrupt ID.
+TOOL_CALL_CANCELLATIONS: ChannelMap[ToolCallCancellation] = ChannelMap("ToolCallCancellations", ToolCallCancellation)
 #: Internal: one message per record that became final.
 TOOL_CALL_RESULTS: Channel[ToolCallCompleted] = Channel("ToolCallResults", ToolCallCompleted)
 #: Live events. Its capacity is an option of the Flow.
@@ -70,7 +87,11 @@ def session_declarations(event_stream_capacity_bytes: int) -> tuple[Declaration[
         TURN_REPLY_SEQUENCE,
         SESSION_SETTINGS,
         QUEUED_USER_MESSAGES,
+        STEERED_USER_MESSAGES,
         INTERRUPT_RESOLUTIONS,
+        TURN_CONTROL_REQUESTS,
+        TURN_CANCELLATION_REQUEST,
+        TOOL_CALL_CANCELLATIONS,
         TOOL_CALL_RESULTS,
         Stream(AGENT_EVENTS.name, AgentEvent, event_stream_capacity_bytes),
     )

@@ -14,10 +14,13 @@ __all__ = [
     "AgentMessagePage",
     "AgentSessionStartInput",
     "AgentSnapshot",
+    "AnswerQuestionInput",
+    "CancelTurnInput",
     "DeleteQueuedMessageInput",
     "ListAgentMessagesInput",
     "ResolveInterruptInput",
     "SendUserMessageInput",
+    "SteerUserMessageInput",
 ]
 
 
@@ -55,6 +58,35 @@ class ResolveInterruptInput(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     interrupt_id: str
     approved: bool
     rejection_message: str | None = None
+
+
+class AnswerQuestionInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Input of `answer_question`."""
+
+    interrupt_id: str
+    answer: str
+
+
+class SteerUserMessageInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of `steer_user_message`; exactly one field is set.
+
+    Attributes:
+        message_id: A queued message, from a snapshot's `queued_messages`.
+        text: A new message.
+    """
+
+    message_id: int | None = None
+    text: str | None = None
+
+
+class CancelTurnInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of `cancel_turn`.
+
+    Attributes:
+        turn_id: The turn to stop; None for the active one.
+    """
+
+    turn_id: str | None = None
 
 
 class ListAgentMessagesInput(msgspec.Struct, frozen=True, kw_only=True):

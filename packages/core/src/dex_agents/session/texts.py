@@ -8,16 +8,21 @@ __all__ = [
     "MISSING_TOOL_INPUT_SUPPORT",
     "MISSING_TOOL_TASK_POLLER",
     "NOTE_PREFIX",
+    "NO_FURTHER_ATTEMPT_STEERED",
+    "NO_FURTHER_ATTEMPT_TURN_CANCELLED",
     "OUTCOME_UNKNOWN_TOOL_RESULT",
     "QUESTION_DEADLINE_PASSED",
     "QUESTION_DECLINED",
+    "TASK_ABANDONED_ERROR",
     "TOOL_CALL_CANCELLED_BY_STEERING_RESULT",
     "TOOL_CALL_CANCELLED_BY_TURN_CANCELLATION_RESULT",
     "TOOL_CALL_NOT_RUN_ERROR_PREFIX",
     "TOOL_CALL_NOT_RUN_IN_PLANNING_TURN",
     "TOOL_CALL_REJECTED_RESULT",
+    "TURN_CANCELLED_NOTE_HEADER",
     "TURN_FAILURE_NOTE_FOOTER",
     "TURN_FAILURE_NOTE_HEADER",
+    "TURN_STEERED_NOTE_HEADER",
     "invalid_arguments_text",
     "model_call_limit_text",
     "result_dropped_text",
@@ -48,6 +53,16 @@ MISSING_TOOL_INPUT_SUPPORT = (
     "The tool asked the user a question, and this agent cannot pass questions on. The tool took no effect."
 )
 
+TASK_ABANDONED_ERROR = "the user stopped the turn while the tool's remote work was running"
+NO_FURTHER_ATTEMPT_STEERED = "not tried again: the user sent a new message"
+NO_FURTHER_ATTEMPT_TURN_CANCELLED = "not tried again: the user stopped the turn"
+
+TURN_STEERED_NOTE_HEADER = (
+    f"{NOTE_PREFIX} The user sent a new message before the previous turn was answered. These tool calls were made:"
+)
+TURN_CANCELLED_NOTE_HEADER = (
+    f"{NOTE_PREFIX} The user stopped the previous turn before it was answered. These tool calls were made:"
+)
 TURN_FAILURE_NOTE_HEADER = f"{NOTE_PREFIX} The previous turn failed before it was answered. These tool calls were made:"
 TURN_FAILURE_NOTE_FOOTER = "Do not repeat these tool calls unless the user asks again."
 

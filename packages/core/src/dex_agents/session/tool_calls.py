@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -31,11 +31,10 @@ from dex_agents.session.tool_values import (
     ToolCallCompleted,
     ToolEffect,
 )
+from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES, FINAL_STATUSES
 from dex_flow import Movement, StateView, Transaction, move
 
 __all__ = [
-    "ALLOWED_STATUS_MOVES",
-    "FINAL_STATUSES",
     "StatusMoveError",
     "defer_tool_calls",
     "finalize_tool_call",
@@ -48,23 +47,6 @@ __all__ = [
 ]
 
 Status = AgentToolCallRecordStatus
-
-FINAL_STATUSES = frozenset({Status.SUCCEEDED, Status.FAILED, Status.REJECTED, Status.OUTCOME_UNKNOWN})
-
-#: Where a record may go from each status. A final status never changes.
-ALLOWED_STATUS_MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.AWAITING_APPROVAL: frozenset({Status.APPROVED, Status.REJECTED}),
-    Status.APPROVED: frozenset({Status.AWAITING_ANSWER, Status.WAITING_FOR_TASK}) | FINAL_STATUSES,
-    Status.AWAITING_ANSWER: frozenset({Status.APPROVED, Status.WAITING_FOR_TASK}) | FINAL_STATUSES,
-    Status.WAITING_FOR_TIMER: frozenset({Status.SUCCEEDED, Status.REJECTED}),
-    Status.WAITING_FOR_TASK: frozenset(
-        {Status.WAITING_FOR_TASK, Status.AWAITING_ANSWER, Status.SUCCEEDED, Status.FAILED, Status.OUTCOME_UNKNOWN}
-    ),
-    Status.SUCCEEDED: frozenset(),
-    Status.FAILED: frozenset(),
-    Status.REJECTED: frozenset(),
-    Status.OUTCOME_UNKNOWN: frozenset(),
-}
 
 
 class StatusMoveError(ValueError):

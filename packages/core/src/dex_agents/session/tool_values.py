@@ -21,12 +21,17 @@ __all__ = [
     "QuestionAnswer",
     "QuestionResolution",
     "ResolvedToolPolicy",
+    "ToolCallCancellation",
     "ToolCallCompleted",
     "ToolEffect",
     "ToolPolicy",
+    "TurnCancellationRequest",
+    "TurnControlKind",
+    "TurnControlRequest",
 ]
 
 CancellationReason = Literal["steered", "turn_cancelled"]
+TurnControlKind = Literal["steer", "cancel"]
 InterruptKind = Literal["approval", "question"]
 QuestionResolution = Literal["answered", "declined", "deadline_passed"]
 
@@ -109,11 +114,13 @@ class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True):
         question: The question as it was asked.
         resolution: `answered`, `declined` or `deadline_passed`.
         answer: The answer's text, None unless answered.
+        rejection_message: The words of a person who declined, if they said any.
     """
 
     question: str
     resolution: QuestionResolution = "answered"
     answer: str | None = None
+    rejection_message: str | None = None
 
 
 class AgentToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +180,8 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     Attributes:
         is_running: Whether an attempt has started and not ended.
         attempt: The latest started attempt, 0 before the first.
+        step_execution_id: The Step execution of the latest started attempt, 0 before the first.
+        last_attempt_error: Why the latest failed attempt failed, while another one follows.
         deferred_at: When the model's request was stored.
         started_at: When the latest attempt started.
         finished_at: When the record became final.
@@ -202,6 +211,8 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     cancellation_reason: CancellationReason | None = None
     is_running: bool = False
     attempt: int = 0
+    step_execution_id: int = 0
+    last_attempt_error: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     tool_source_reference: str | None = None
@@ -297,6 +308,25 @@ class AgentInterruptResolution(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime
     rejection_message: str | None = None
     answer: str | None = None
+
+
+class TurnControlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Wakes the Step that waits: look at what is steered or cancelled."""
+
+    kind: TurnControlKind
+
+
+class TurnCancellationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The user stopped this turn."""
+
+    turn_id: str
+    requested_at: datetime
+
+
+class ToolCallCancellation(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends the wait of a call that was not run."""
+
+    reason: CancellationReason
 
 
 class ToolCallCompleted(msgspec.Struct, frozen=True, kw_only=True):
