@@ -1,4 +1,4 @@
-"""Writes the generated tables of docs/wire-format.md from the code: `uv run python -m tools.wire_format`."""
+"""Writes the generated tables of docs/wire-*.md from the code: `uv run python -m tools.wire_format`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,25 @@ from typing import Any
 
 import msgspec
 
-from dex_agents.session import event_values, outcomes, plan_values, rpc_values, rpcs, texts, tool_values, values
+from dex_agents.session import (
+    event_values,
+    outcomes,
+    plan_values,
+    rpc_values,
+    rpcs,
+    texts,
+    tool_values,
+    transition_rules,
+    values,
+)
+from dex_agents.session.built_in_tools import BUILT_IN_TOOL_DEFINITIONS
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.persistence import session_declarations
 from dex_agents.session.session_flow import build_agent_session_flow
 from dex_flow import ActivityStep, AttributeMap, ChannelMap, Step
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "wire-format.md"
+_DOCUMENTATION = Path(__file__).resolve().parents[1] / "docs"
+PAGES = (_DOCUMENTATION / "wire-format.md", _DOCUMENTATION / "wire-values.md")
 VALUE_MODULES = (values, tool_values, rpc_values, event_values, plan_values, outcomes)
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -102,7 +114,8 @@ def render_steps() -> str:
             attempts += f" within {options.retry.window.total_seconds() / 60:g} min"
         if options.attempt_timeout is not None:
             attempts += f", {options.attempt_timeout.total_seconds():g} s each"
-        route = f"`{options.failure_route}`" if options.failure_route else ""
+        routes = transition_rules.FAILURE_ROUTES.get(step.step_type, ())
+        route = " or ".join(f"`{target}`" for target in routes)
         lines.append(
             f"| `{step.step_type}` | {kind} | {_type_name(step.input_type)} | {targets} | {attempts} | {route} |"
         )
@@ -117,6 +130,8 @@ def _session_steps() -> Iterator[Step[Any]]:
         model_execution=runner,
         tool_execution=runner,
         unfinished_turn_execution=runner,
+        tool_task_poll_execution=runner,
+        tool_task_cancel_execution=runner,
         options=AgentSessionOptions(),
     )
     yield from flow.steps.values()
@@ -132,7 +147,40 @@ def render_texts() -> str:
     return "\n".join([*lines, ""])
 
 
+def render_status_moves() -> str:
+    """Record statuses and where a record may go from each."""
+    lines = ["| From | To |", "|---|---|"]
+    for status, targets in transition_rules.ALLOWED_STATUS_MOVES.items():
+        ordered = [target for target in tool_values.AgentToolCallRecordStatus if target in targets]
+        moves = ", ".join(f"`{target.value}`" for target in ordered) or "nowhere: it is final"
+        lines.append(f"| `{status.value}` | {moves} |")
+    return "\n".join([*lines, ""])
+
+
+def render_turn_endings() -> str:
+    """How turns end and which Steps may end them so."""
+    lines = ["| A turn ends with | Only in |", "|---|---|"]
+    for event, step_types in transition_rules.TURN_ENDINGS.items():
+        lines.append(f"| `{event}` | {', '.join(f'`{step_type}`' for step_type in step_types)} |")
+    return "\n".join([*lines, ""])
+
+
+def render_built_in_tools() -> str:
+    """Built-in tools with what the model reads about them."""
+    lines = ["| Built-in tool | Argument | What the model reads |", "|---|---|---|"]
+    for tool in BUILT_IN_TOOL_DEFINITIONS.values():
+        lines.append(f"| `{tool.name}` | | {tool.description} |")
+        required = tool.parameters["required"]
+        for name, schema in tool.parameters["properties"].items():
+            optional = "" if name in required else " (optional)"
+            lines.append(f"| | `{name}`{optional} | {schema['description']} |")
+    return "\n".join([*lines, ""])
+
+
 RENDERERS = {
+    "status_moves": render_status_moves,
+    "turn_endings": render_turn_endings,
+    "built_in_tools": render_built_in_tools,
     "steps": render_steps,
     "texts": render_texts,
     "values": render_values,
@@ -200,4 +248,5 @@ def _plain_type_name(annotation: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(render_page(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -51,10 +51,10 @@ class _CallTool(CallTool):
     step_type = "CallTool"
 
     def __init__(self, flow: AgentSessionFlow, points: _Points) -> None:
-        super().__init__(RunnerToolCallExecution(flow.runner), flow.options)
+        super().__init__(RunnerToolCallExecution(flow.runner), flow.options, follows_tasks=True)
         self._points = points
 
-    def before_run(self, tx: Transaction, input: str) -> Proceed:
+    def before_run(self, tx: Transaction, input: str) -> Proceed | Decision:
         self._points.pass_through(tx.flow_id, "CallTool.before_run")
         return super().before_run(tx, input)
 
@@ -68,10 +68,10 @@ class _CallSingleAttemptTool(CallSingleAttemptTool):
     step_type = "CallSingleAttemptTool"
 
     def __init__(self, flow: AgentSessionFlow, points: _Points) -> None:
-        super().__init__(RunnerToolCallExecution(flow.runner), flow.options)
+        super().__init__(RunnerToolCallExecution(flow.runner), flow.options, follows_tasks=True)
         self._points = points
 
-    def before_run(self, tx: Transaction, input: str) -> Proceed:
+    def before_run(self, tx: Transaction, input: str) -> Proceed | Decision:
         self._points.pass_through(tx.flow_id, "CallSingleAttemptTool.before_run")
         return super().before_run(tx, input)
 

@@ -14,13 +14,11 @@ from dex_agents.session.outcomes import (
     ModelStepToolCallsRequested,
     RequestedToolCall,
     ToolCallFailed,
-    ToolCallInputRequested,
     ToolCallSucceeded,
     ToolCallTaskStarted,
     UnfinishedTurnOutcome,
 )
 from dex_agents.session.texts import (
-    MISSING_TOOL_INPUT_SUPPORT,
     MISSING_TOOL_TASK_POLLER,
     TURN_FAILURE_NOTE_FOOTER,
     TURN_FAILURE_NOTE_HEADER,
@@ -229,7 +227,9 @@ def test_continuations_are_limited() -> None:
 def test_a_failing_or_lost_call_is_recorded_by_its_effect(
     effect: ToolEffect, attempts: int, status: Status, lost: bool
 ) -> None:
-    driver = started(wanted("c1", effect), wanted("c2"))
+    driver = SessionDriver(polls_tasks=False)
+    driver.start("Hello")
+    finish_model(driver, asks(wanted("c1", effect), wanted("c2")))
     step = "CallTool" if attempts == 3 else "CallSingleAttemptTool"
     keys = set()
     for attempt in range(1, attempts + 1):
@@ -269,18 +269,13 @@ def test_a_claimed_single_attempt_call_that_never_started_runs_after_the_worker_
     [(ToolEffect.READ, Status.FAILED), (ToolEffect.UNCLASSIFIED, Status.OUTCOME_UNKNOWN)],
 )
 def test_remote_work_that_nothing_polls_is_recorded_by_effect(effect: ToolEffect, status: Status) -> None:
-    driver = started(wanted("c1", effect), wanted("c2"))
+    driver = SessionDriver(polls_tasks=False)
+    driver.start("Hello")
+    finish_model(driver, asks(wanted("c1", effect), wanted("c2")))
     step = "CallTool" if effect is ToolEffect.READ else "CallSingleAttemptTool"
     driver.succeed(driver.attempt_of(step, "c1"), ToolCallTaskStarted(task_id="t", poll_interval_seconds=5))
     record = driver.snapshot().tool_calls[0]
     assert (record.status, record.error, record.task_id) == (status, MISSING_TOOL_TASK_POLLER, "t")
-
-
-def test_a_question_that_cannot_be_asked_fails_the_call() -> None:
-    driver = started(wanted("c1"), wanted("c2"))
-    driver.succeed(driver.attempt_of("CallTool", "c1"), ToolCallInputRequested(question="Which?"))
-    record = driver.snapshot().tool_calls[0]
-    assert (record.status, record.error) == (Status.FAILED, MISSING_TOOL_INPUT_SUPPORT)
 
 
 def test_a_call_between_two_attempts_is_not_running() -> None:

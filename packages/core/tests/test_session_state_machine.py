@@ -17,9 +17,7 @@ from dex_agents.session.outcomes import (
     ModelStepToolCallsRequested,
     RequestedToolCall,
     ToolCallFailed,
-    ToolCallInputRequested,
     ToolCallSucceeded,
-    ToolCallTaskStarted,
     ToolOutcome,
     UnfinishedTurnOutcome,
 )
@@ -74,8 +72,6 @@ model_outcomes: st.SearchStrategy[ModelStepOutcome] = st.one_of(
 tool_outcomes: st.SearchStrategy[ToolOutcome] = st.one_of(
     st.builds(ToolCallSucceeded, output=st.just("ok")),
     st.builds(ToolCallFailed, message=st.just("no")),
-    st.builds(ToolCallInputRequested, question=st.just("which?")),
-    st.builds(ToolCallTaskStarted, task_id=st.just("t"), poll_interval_seconds=st.just(5)),
 )
 
 

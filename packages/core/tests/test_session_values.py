@@ -8,10 +8,19 @@ import pytest
 
 from dex_agents.session.persistence import session_declarations
 from dex_agents.session.rpcs import SESSION_RPCS
-from dex_agents.session.tool_calls import StatusMoveError, move_record
+from dex_agents.session.tool_calls import move_record
 from dex_agents.session.tool_values import AgentToolCallRecord, AgentToolCallStatus, ToolEffect
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
-from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES, FINAL_STATUSES
+from dex_agents.session.transition_rules import (
+    ALLOWED_STATUS_MOVES,
+    FAILURE_ROUTES,
+    FINAL_STATUSES,
+    STEP_GRAPH,
+    TURN_ENDINGS,
+    StatusMoveError,
+    TurnEndingError,
+    check_turn_ending,
+)
 from dex_agents.session.values import AgentState, AgentStatus, AgentUsage, message_sequence_key
 from dex_agents.testing import SessionDriver
 from dex_flow.codec import decode, encode
@@ -55,8 +64,11 @@ def test_durable_names_are_those_of_the_contract() -> None:
     ]
     assert [rpc.name for rpc in SESSION_RPCS] == [
         "send_user_message",
+        "steer_user_message",
         "delete_queued_message",
+        "cancel_turn",
         "resolve_interrupt",
+        "answer_question",
         "get_agent_snapshot",
         "list_agent_messages",
     ]
@@ -148,10 +160,19 @@ def test_changed_arguments_are_the_ones_to_run() -> None:
 
 def test_every_step_names_where_it_may_go_and_its_failure_route() -> None:
     steps = SessionDriver(builds_unfinished_turns=True).flow.steps
-    assert {name: step.options.failure_route for name, step in steps.items() if step.options.failure_route} == {
-        "RunModel": "RecordTurnFailure",
-        "CallTool": "RecordToolFailure",
-        "CallSingleAttemptTool": "RecordToolOutcomeUnknown",
-        "RecordTurnFailure": "RecordTurnFailureNote",
-    }
-    assert all(step.next_steps is not None for step in steps.values())
+    for name, step in steps.items():
+        assert step.next_steps == STEP_GRAPH[name]
+        if step.options.failure_route is None:
+            assert name not in FAILURE_ROUTES
+        else:
+            assert step.options.failure_route in FAILURE_ROUTES[name]
+    assert steps.keys() == STEP_GRAPH.keys()
+
+
+@pytest.mark.parametrize(("ending", "step_type"), list(product(TURN_ENDINGS, STEP_GRAPH)))
+def test_only_the_steps_of_the_table_end_a_turn(ending: str, step_type: str) -> None:
+    if step_type in TURN_ENDINGS[ending]:
+        check_turn_ending(ending, step_type)
+    else:
+        with pytest.raises(TurnEndingError, match=f"{step_type} may not end a turn with {ending}"):
+            check_turn_ending(ending, step_type)

@@ -17,30 +17,40 @@ __all__ = [
     "MODEL_CALL_RETRYING",
     "REASONING_DELTA",
     "TEXT_DELTA",
+    "TIMER_STARTED",
     "TOOL_CALL_DEFERRED",
     "TOOL_CALL_FINISHED",
     "TOOL_CALL_STARTED",
+    "TOOL_TASK_STARTED",
+    "TURN_CANCELLED",
     "TURN_COMPLETED",
     "TURN_FAILED",
     "TURN_LIMIT_REACHED",
     "TURN_STARTED",
+    "TURN_STEERED",
     "USAGE_RECORDED",
     "emit_interrupt_raised",
     "emit_interrupt_resolved",
     "emit_model_call_retrying",
+    "emit_timer_started",
     "emit_tool_call_deferred",
     "emit_tool_call_finished",
     "emit_tool_call_started",
+    "emit_tool_task_started",
+    "emit_turn_cancelled",
     "emit_turn_completed",
     "emit_turn_failed",
     "emit_turn_limit_reached",
     "emit_turn_started",
+    "emit_turn_steered",
     "emit_usage_recorded",
 ]
 
 TURN_STARTED = "turn_started"
 TURN_COMPLETED = "turn_completed"
 TURN_FAILED = "turn_failed"
+TURN_STEERED = "turn_steered"
+TURN_CANCELLED = "turn_cancelled"
 TURN_LIMIT_REACHED = "turn_limit_reached"
 TEXT_DELTA = "text_delta"
 REASONING_DELTA = "reasoning_delta"
@@ -48,24 +58,37 @@ MODEL_CALL_RETRYING = "model_call_retrying"
 TOOL_CALL_DEFERRED = "tool_call_deferred"
 TOOL_CALL_STARTED = "tool_call_started"
 TOOL_CALL_FINISHED = "tool_call_finished"
+TIMER_STARTED = "timer_started"
+TOOL_TASK_STARTED = "tool_task_started"
 INTERRUPT_RAISED = "interrupt_raised"
 INTERRUPT_RESOLVED = "interrupt_resolved"
 USAGE_RECORDED = "usage_recorded"
 
 
 def emit_turn_started(tx: Transaction, turn_id: str, sequence: int) -> None:
-    """A turn started with the user message `sequence`."""
+    """A turn started; `sequence` is that of its first user message."""
     _emit(tx, turn_id, TURN_STARTED, {"sequence": sequence})
 
 
 def emit_turn_completed(tx: Transaction, turn_id: str, message_count: int) -> None:
-    """A turn ended with an answer and `message_count` messages after its user message."""
+    """A turn ended with an answer and `message_count` messages after its user messages."""
     _emit(tx, turn_id, TURN_COMPLETED, {"message_count": message_count})
 
 
 def emit_turn_failed(tx: Transaction, turn_id: str, error: str) -> None:
     """A turn ended without an answer."""
     _emit(tx, turn_id, TURN_FAILED, {"error": error})
+
+
+def emit_turn_steered(tx: Transaction, turn_id: str, steered_message_count: int, message_count: int) -> None:
+    """A turn ended because the user sent `steered_message_count` messages that the next turn answers."""
+    payload = {"steered_message_count": steered_message_count, "message_count": message_count}
+    _emit(tx, turn_id, TURN_STEERED, payload)
+
+
+def emit_turn_cancelled(tx: Transaction, turn_id: str, message_count: int) -> None:
+    """A turn ended because the user stopped it."""
+    _emit(tx, turn_id, TURN_CANCELLED, {"message_count": message_count})
 
 
 def emit_turn_limit_reached(tx: Transaction, turn_id: str, limit: str, value: int) -> None:
@@ -114,6 +137,18 @@ def emit_tool_call_finished(tx: Transaction, turn_id: str, record: AgentToolCall
     _emit(tx, turn_id, TOOL_CALL_FINISHED, payload)
 
 
+def emit_timer_started(tx: Transaction, turn_id: str, record: AgentToolCallRecord, reason: str) -> None:
+    """A durable wait began."""
+    payload = {"tool_call_id": record.tool_call_id, "wait_until": record.wait_until, "reason": reason}
+    _emit(tx, turn_id, TIMER_STARTED, payload)
+
+
+def emit_tool_task_started(tx: Transaction, turn_id: str, record: AgentToolCallRecord) -> None:
+    """A tool started remote work."""
+    payload = {"tool_call_id": record.tool_call_id, "tool_name": record.tool_name, "task_id": record.task_id}
+    _emit(tx, turn_id, TOOL_TASK_STARTED, payload)
+
+
 def emit_interrupt_raised(tx: Transaction, turn_id: str, interrupt: AgentInterrupt) -> None:
     """The session waits for a person."""
     _emit(
@@ -139,10 +174,11 @@ def emit_interrupt_resolved(
     interrupt: AgentInterrupt,
     *,
     approved: bool,
+    answered: bool = False,
     rejection_message: str | None = None,
     cancellation_reason: CancellationReason | None = None,
 ) -> None:
-    """A person decided, a deadline passed, or the call was cancelled."""
+    """A person decided or answered, a deadline passed, or the call was cancelled."""
     _emit(
         tx,
         turn_id,
@@ -151,7 +187,7 @@ def emit_interrupt_resolved(
             "interrupt_id": interrupt.interrupt_id,
             "kind": interrupt.kind,
             "approved": approved,
-            "answered": False,
+            "answered": answered,
             "rejection_message": rejection_message,
             "cancellation_reason": cancellation_reason,
             "arguments_changed": False,

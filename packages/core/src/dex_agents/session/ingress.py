@@ -17,6 +17,8 @@ from dex_agents.runner_outcomes import (
     ToolExecutionError,
     ToolExecutionResult,
     ToolInputRequested,
+    ToolTaskPending,
+    ToolTaskPollOutcome,
     ToolTaskStarted,
     TurnCompleted,
     TurnRefusedError,
@@ -34,6 +36,8 @@ from dex_agents.session.outcomes import (
     ToolCallInputRequested,
     ToolCallTaskStarted,
     ToolOutcome,
+    ToolTaskOutcome,
+    ToolTaskStillPending,
     UnfinishedTurnOutcome,
 )
 from dex_agents.session.result_limits import limit_tool_result
@@ -55,6 +59,7 @@ __all__ = [
     "refused_model_step",
     "repair_message",
     "tool_outcome",
+    "tool_task_outcome",
     "unfinished_turn_outcome",
 ]
 
@@ -138,20 +143,57 @@ def tool_outcome(outcome: DeferredToolOutcome, tool_name: str, options: AgentSes
             _contract_text("ToolExecutionResult.output", outcome.output)
             return limit_tool_result(tool_name, outcome, options)
         case ToolInputRequested():
-            return ToolCallInputRequested(
-                question=_contract_text("ToolInputRequested.question", outcome.question),
-                choices=tuple(_contract_text("ToolInputRequested.choices", choice) for choice in outcome.choices),
-                allows_free_text=bool(outcome.allows_free_text),
-                continuation=_optional_text("ToolInputRequested.continuation", outcome.continuation),
-            )
+            return _input_requested(outcome)
         case ToolTaskStarted():
             return ToolCallTaskStarted(
                 task_id=_contract_text("ToolTaskStarted.task_id", outcome.task_id),
-                poll_interval_seconds=_whole_interval(outcome.poll_interval_seconds),
+                poll_interval_seconds=_whole_interval(
+                    "ToolTaskStarted.poll_interval_seconds", outcome.poll_interval_seconds
+                ),
             )
     raise RunnerContractError(
         "execute_deferred_tool_call must return ToolExecutionResult, ToolInputRequested or ToolTaskStarted, "
         f"not {type(outcome).__name__}"
+    )
+
+
+def tool_task_outcome(outcome: ToolTaskPollOutcome, tool_name: str, options: AgentSessionOptions) -> ToolTaskOutcome:
+    """The storable form of what `poll_tool_task` returned, within the limit of results.
+
+    Raises:
+        RunnerContractError: The runner broke its contract.
+    """
+    match outcome:
+        case ToolExecutionResult():
+            _contract_text("ToolExecutionResult.output", outcome.output)
+            return limit_tool_result(tool_name, outcome, options)
+        case ToolInputRequested():
+            return _input_requested(outcome)
+        case ToolTaskPending():
+            return ToolTaskStillPending(
+                poll_interval_seconds=_whole_interval(
+                    "ToolTaskPending.poll_interval_seconds", outcome.poll_interval_seconds
+                ),
+                continuation=_optional_text("ToolTaskPending.continuation", outcome.continuation),
+            )
+    raise RunnerContractError(
+        "poll_tool_task must return ToolExecutionResult, ToolInputRequested or ToolTaskPending, "
+        f"not {type(outcome).__name__}"
+    )
+
+
+def _input_requested(asked: ToolInputRequested) -> ToolCallInputRequested:
+    question = _contract_text("ToolInputRequested.question", asked.question)
+    if not question.strip():
+        raise RunnerContractError("ToolInputRequested.question must not be blank")
+    choices = tuple(_contract_text("ToolInputRequested.choices", choice) for choice in asked.choices)
+    if not choices and not asked.allows_free_text:
+        raise RunnerContractError("ToolInputRequested without choices must allow free text, or nothing can answer it")
+    return ToolCallInputRequested(
+        question=question,
+        choices=choices,
+        allows_free_text=bool(asked.allows_free_text),
+        continuation=_optional_text("ToolInputRequested.continuation", asked.continuation),
     )
 
 
@@ -244,9 +286,9 @@ def _repair_usage(usage: Any) -> AgentUsage:
     return AgentUsage(**{"model_calls": 1 if counts["model_calls"] is None else 0, **known})
 
 
-def _whole_interval(seconds: float) -> int:
+def _whole_interval(what: str, seconds: float) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds):
-        raise RunnerContractError(f"ToolTaskStarted.poll_interval_seconds must be a number, not {seconds!r}")
+        raise RunnerContractError(f"{what} must be a number, not {seconds!r}")
     return max(1, math.ceil(min(seconds, MAX_POLL_INTERVAL_SECONDS)))
 
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from dex_agents.session.execution_port import ModelStepExecution, ToolCallExecution, UnfinishedTurnExecution
+from dex_agents.session.execution_port import (
+    ModelStepExecution,
+    ToolCallExecution,
+    ToolTaskCancelExecution,
+    ToolTaskPollExecution,
+    UnfinishedTurnExecution,
+)
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.persistence import session_declarations
 from dex_agents.session.rpcs import SESSION_RPCS
 from dex_agents.session.steps import (
+    ApplyTurnControl,
+    ApplyTurnControlNote,
+    ApplyTurnControlWithRunnerMessages,
+    AwaitQuestionAnswer,
+    AwaitTimer,
     AwaitToolApproval,
     AwaitUserMessage,
     CallSingleAttemptTool,
     CallTool,
+    CancelToolTask,
+    FinishTurnCancellation,
+    PollToolTask,
     RecordToolFailure,
     RecordToolOutcomeUnknown,
     RecordTurnFailure,
@@ -35,6 +49,8 @@ def build_agent_session_flow(
     model_execution: ModelStepExecution,
     tool_execution: ToolCallExecution,
     unfinished_turn_execution: UnfinishedTurnExecution | None = None,
+    tool_task_poll_execution: ToolTaskPollExecution | None = None,
+    tool_task_cancel_execution: ToolTaskCancelExecution | None = None,
     options: AgentSessionOptions | None = None,
 ) -> Flow:
     """Build the session Flow.
@@ -44,30 +60,40 @@ def build_agent_session_flow(
         build_user_message: The runner's pure function.
         model_execution: Runs model steps.
         tool_execution: Runs tool calls.
-        unfinished_turn_execution: Completes the transcript of failed turns, for runners that can.
+        unfinished_turn_execution: Completes the transcript of turns without an answer, for runners that can.
+        tool_task_poll_execution: Polls tasks that tools started, for runners that can.
+        tool_task_cancel_execution: Stops abandoned tasks, for runners that can.
         options: How the sessions behave.
 
     Raises:
         DefinitionError: `flow_type` is not a valid name.
     """
     options = options or AgentSessionOptions()
+    follows_tasks = tool_task_poll_execution is not None
     steps: list[Step[Any]] = [
         StartAgentSession(build_user_message),
         AwaitUserMessage(build_user_message),
         RunModel(model_execution, options),
         AwaitToolApproval(),
-        CallTool(tool_execution, options),
-        CallSingleAttemptTool(tool_execution, options),
+        AwaitQuestionAnswer(options),
+        AwaitTimer(),
+        CallTool(tool_execution, options, follows_tasks=follows_tasks),
+        CallSingleAttemptTool(tool_execution, options, follows_tasks=follows_tasks),
+        PollToolTask(tool_task_poll_execution, options),
+        CancelToolTask(tool_task_cancel_execution, options),
         ResumeTurn(),
+        FinishTurnCancellation(),
         RecordToolFailure(),
         RecordToolOutcomeUnknown(),
     ]
     if unfinished_turn_execution is None:
-        steps.append(RecordTurnFailure(build_user_message))
+        steps += [RecordTurnFailure(build_user_message), ApplyTurnControl(build_user_message)]
     else:
         steps += [
             RecordTurnFailureWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
             RecordTurnFailureNote(build_user_message),
+            ApplyTurnControlWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
+            ApplyTurnControlNote(build_user_message),
         ]
     return Flow(
         flow_type,

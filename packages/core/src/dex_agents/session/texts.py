@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "APPROVAL_DEADLINE_PASSED",
     "ARGUMENTS_CHANGED_BY_USER",
-    "MISSING_TOOL_INPUT_SUPPORT",
     "MISSING_TOOL_TASK_POLLER",
     "NOTE_PREFIX",
     "NO_FURTHER_ATTEMPT_STEERED",
@@ -48,9 +47,6 @@ ARGUMENTS_CHANGED_BY_USER = "The user changed the arguments before approving; th
 MISSING_TOOL_TASK_POLLER = (
     "The tool started remote work that this agent cannot follow. It may still be running; check before you call the "
     "tool again."
-)
-MISSING_TOOL_INPUT_SUPPORT = (
-    "The tool asked the user a question, and this agent cannot pass questions on. The tool took no effect."
 )
 
 TASK_ABANDONED_ERROR = "the user stopped the turn while the tool's remote work was running"

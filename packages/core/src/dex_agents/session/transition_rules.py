@@ -29,7 +29,7 @@ from dex_agents.session.step_types import (
     RUN_MODEL,
     START_AGENT_SESSION,
 )
-from dex_agents.session.tool_values import AgentToolCallRecordStatus
+from dex_agents.session.tool_values import AgentToolCallRecord, AgentToolCallRecordStatus
 
 __all__ = [
     "ALLOWED_STATUS_MOVES",
@@ -38,6 +38,10 @@ __all__ = [
     "FINAL_STATUSES",
     "STEP_GRAPH",
     "TURN_ENDINGS",
+    "StatusMoveError",
+    "TurnEndingError",
+    "check_status_move",
+    "check_turn_ending",
 ]
 
 Status = AgentToolCallRecordStatus
@@ -132,3 +136,33 @@ TURN_ENDINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "turn_cancelled": (APPLY_TURN_CONTROL, APPLY_TURN_CONTROL_NOTE),
     }
 )
+
+
+class StatusMoveError(ValueError):
+    """A record was asked to go where `ALLOWED_STATUS_MOVES` does not let it."""
+
+
+class TurnEndingError(ValueError):
+    """A Step tried to end a turn in a way `TURN_ENDINGS` does not give it."""
+
+
+def check_status_move(record: AgentToolCallRecord, status: Status) -> None:
+    """Make sure that a record may go to `status`.
+
+    Raises:
+        StatusMoveError: It may not.
+    """
+    if status not in ALLOWED_STATUS_MOVES[record.status]:
+        raise StatusMoveError(
+            f"tool call {record.tool_call_id!r} cannot go from {record.status.value} to {status.value}"
+        )
+
+
+def check_turn_ending(event_type: str, step_type: str) -> None:
+    """Make sure that a Step of this type may end a turn with this event.
+
+    Raises:
+        TurnEndingError: It may not.
+    """
+    if step_type not in TURN_ENDINGS[event_type]:
+        raise TurnEndingError(f"{step_type} may not end a turn with {event_type}")

@@ -21,6 +21,7 @@ from dex_agents.session.persistence import (
 )
 from dex_agents.session.step_types import RUN_MODEL
 from dex_agents.session.tool_values import AgentToolCallRecord
+from dex_agents.session.transition_rules import check_turn_ending
 from dex_agents.session.values import (
     AgentState,
     AgentStatus,
@@ -51,12 +52,21 @@ def active_turn(state: AgentState) -> str:
     return state.active_turn_id
 
 
-def start_turn(tx: Transaction, state: AgentState, text: str, build_user_message: UserMessageBuilder) -> Decision:
-    """Store the user message, start the next turn and go to its first model step."""
+def start_turn(
+    tx: Transaction, state: AgentState, texts: Sequence[str], build_user_message: UserMessageBuilder
+) -> Decision:
+    """Store the user messages, start the next turn and go to its first model step.
+
+    Args:
+        tx: The transaction.
+        state: The state without an active turn.
+        texts: The turn's user messages, in order; more than one when the user steered more than once.
+        build_user_message: The runner's pure function.
+    """
     turn_number = state.turn_count + 1
     turn = turn_id(turn_number)
-    message = repair_message(build_user_message(text), None)
-    sequence = append_messages(tx, turn, state.last_message_sequence, (message,))
+    messages = [repair_message(build_user_message(text), None) for text in texts]
+    sequence = append_messages(tx, turn, state.last_message_sequence, messages)
     tx.set(TURN_REPLY_SEQUENCE, TurnReplySequence(turn_id=turn, sequence=sequence + 1))
     tx.set(
         AGENT_STATE,
@@ -69,7 +79,7 @@ def start_turn(tx: Transaction, state: AgentState, text: str, build_user_message
             updated_at=tx.now,
         ),
     )
-    emit_turn_started(tx, turn, sequence)
+    emit_turn_started(tx, turn, state.last_message_sequence + 1)
     return go_to(RUN_MODEL)
 
 
@@ -83,7 +93,7 @@ def add_usage(tx: Transaction, turn: str, usage: AgentUsage) -> None:
 
 
 def reply_count(view: StateView, turn: str, last_sequence: int) -> int:
-    """How many messages follow the turn's user message."""
+    """How many messages follow the turn's user messages."""
     start = view.get(TURN_REPLY_SEQUENCE)
     if start is None or start.turn_id != turn:
         raise LookupError(f"where the replies of {turn} start is not stored")
@@ -91,7 +101,13 @@ def reply_count(view: StateView, turn: str, last_sequence: int) -> int:
 
 
 def clear_turn(
-    tx: Transaction, state: AgentState, records: Sequence[AgentToolCallRecord], **changes: Any
+    tx: Transaction,
+    state: AgentState,
+    records: Sequence[AgentToolCallRecord],
+    *,
+    ending: str,
+    step_type: str,
+    **changes: Any,
 ) -> AgentState:
     """End the active turn and leave nothing of it but its messages.
 
@@ -99,8 +115,14 @@ def clear_turn(
         tx: The transaction.
         state: The state with the turn still active.
         records: The turn's records, all final.
+        ending: The event that says how the turn ends.
+        step_type: The Step that ends it.
         changes: Further fields of the state.
+
+    Raises:
+        TurnEndingError: `TURN_ENDINGS` does not let the Step end a turn so.
     """
+    check_turn_ending(ending, step_type)
     for record in records:
         tx.delete_instance(AGENT_TOOL_CALLS, record.tool_call_id)
     if records:

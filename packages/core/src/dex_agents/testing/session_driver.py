@@ -15,16 +15,30 @@ from dex_agents.session.outcomes import (
     ModelStepSnapshot,
     ToolCallSnapshot,
     ToolOutcome,
+    ToolTaskCancelled,
+    ToolTaskOutcome,
     UnfinishedTurnOutcome,
 )
 from dex_agents.session.persistence import AGENT_EVENTS
 from dex_agents.session.rpc_values import (
     AgentSessionStartInput,
     AgentSnapshot,
+    AnswerQuestionInput,
+    CancelTurnInput,
+    DeleteQueuedMessageInput,
     ResolveInterruptInput,
     SendUserMessageInput,
+    SteerUserMessageInput,
 )
-from dex_agents.session.rpcs import GET_AGENT_SNAPSHOT, RESOLVE_INTERRUPT, SEND_USER_MESSAGE
+from dex_agents.session.rpcs import (
+    ANSWER_QUESTION,
+    CANCEL_TURN,
+    DELETE_QUEUED_MESSAGE,
+    GET_AGENT_SNAPSHOT,
+    RESOLVE_INTERRUPT,
+    SEND_USER_MESSAGE,
+    STEER_USER_MESSAGE,
+)
 from dex_agents.session.session_flow import build_agent_session_flow
 from dex_agents.session.values import FrameworkMessage
 from dex_flow import Activity, ActivityStep, AttemptFailure, Flow, Rpc
@@ -71,6 +85,12 @@ class _NoExecution:
     async def run_tool_call(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolOutcome:
         raise AssertionError("a driven session runs no tool call; call `succeed` or `fail`")
 
+    async def poll_tool_task(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolTaskOutcome:
+        raise AssertionError("a driven session polls no task; call `succeed` or `fail`")
+
+    async def cancel_tool_task(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolTaskCancelled:
+        raise AssertionError("a driven session stops no task; call `succeed` or `fail`")
+
     async def build_unfinished_turn_messages(
         self, activity: Activity, snapshot: ModelStepSnapshot
     ) -> UnfinishedTurnOutcome:
@@ -82,7 +102,9 @@ class SessionDriver:
 
     Args:
         options: How the session behaves.
-        builds_unfinished_turns: Whether the runner completes the transcript of failed turns.
+        builds_unfinished_turns: Whether the runner completes the transcript of turns without an answer.
+        polls_tasks: Whether the runner polls tasks.
+        cancels_tasks: Whether the runner stops tasks.
         flow_id: The session's ID.
         build_user_message: The runner's pure function.
 
@@ -99,6 +121,8 @@ class SessionDriver:
         options: AgentSessionOptions | None = None,
         *,
         builds_unfinished_turns: bool = False,
+        polls_tasks: bool = True,
+        cancels_tasks: bool = True,
         flow_id: str = "session",
         build_user_message: Callable[[str], FrameworkMessage] = plain_user_message,
     ) -> None:
@@ -109,6 +133,8 @@ class SessionDriver:
             model_execution=execution,
             tool_execution=execution,
             unfinished_turn_execution=execution if builds_unfinished_turns else None,
+            tool_task_poll_execution=execution if polls_tasks else None,
+            tool_task_cancel_execution=execution if cancels_tasks else None,
             options=options,
         )
         self.flow_id = flow_id
@@ -143,6 +169,22 @@ class SessionDriver:
             RESOLVE_INTERRUPT,
             ResolveInterruptInput(interrupt_id=interrupt_id, approved=approved, rejection_message=rejection_message),
         )
+
+    def answer(self, interrupt_id: str, answer: str) -> bool:
+        """Answer a question."""
+        return self.call(ANSWER_QUESTION, AnswerQuestionInput(interrupt_id=interrupt_id, answer=answer))
+
+    def steer(self, text: str | None = None, *, message_id: int | None = None) -> bool:
+        """Steer the running turn with new text or with a queued message."""
+        return self.call(STEER_USER_MESSAGE, SteerUserMessageInput(text=text, message_id=message_id))
+
+    def delete_queued(self, message_id: int) -> bool:
+        """Delete a queued message."""
+        return self.call(DELETE_QUEUED_MESSAGE, DeleteQueuedMessageInput(message_id=message_id))
+
+    def cancel_turn(self, turn_id: str | None = None) -> bool:
+        """Stop a turn, the active one unless told otherwise."""
+        return self.call(CANCEL_TURN, CancelTurnInput(turn_id=turn_id))
 
     def advance(self, seconds: float) -> None:
         """Let time pass; due timers, deadlines and backoffs fire, and what is ready then is claimed."""

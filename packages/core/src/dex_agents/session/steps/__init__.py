@@ -2,9 +2,18 @@
 
 from dex_agents.session.steps.approval import AwaitToolApproval
 from dex_agents.session.steps.model import ResumeTurn, RunModel
+from dex_agents.session.steps.questions import AwaitQuestionAnswer
 from dex_agents.session.steps.start import AwaitUserMessage, StartAgentSession
+from dex_agents.session.steps.timers import AwaitTimer
 from dex_agents.session.steps.tool_failures import RecordToolFailure, RecordToolOutcomeUnknown
+from dex_agents.session.steps.tool_tasks import CancelToolTask, PollToolTask
 from dex_agents.session.steps.tools import CallSingleAttemptTool, CallTool
+from dex_agents.session.steps.turn_control import (
+    ApplyTurnControl,
+    ApplyTurnControlNote,
+    ApplyTurnControlWithRunnerMessages,
+    FinishTurnCancellation,
+)
 from dex_agents.session.steps.turn_failure import (
     RecordTurnFailure,
     RecordTurnFailureNote,
@@ -12,10 +21,18 @@ from dex_agents.session.steps.turn_failure import (
 )
 
 __all__ = (
+    "ApplyTurnControl",
+    "ApplyTurnControlNote",
+    "ApplyTurnControlWithRunnerMessages",
+    "AwaitQuestionAnswer",
+    "AwaitTimer",
     "AwaitToolApproval",
     "AwaitUserMessage",
     "CallSingleAttemptTool",
     "CallTool",
+    "CancelToolTask",
+    "FinishTurnCancellation",
+    "PollToolTask",
     "RecordToolFailure",
     "RecordToolOutcomeUnknown",
     "RecordTurnFailure",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dex_agents.session.events import emit_model_call_retrying, emit_turn_completed, emit_turn_limit_reached
+from dex_agents.session.deferral import defer_tool_calls
+from dex_agents.session.events import (
+    TURN_COMPLETED,
+    emit_model_call_retrying,
+    emit_turn_completed,
+    emit_turn_limit_reached,
+)
 from dex_agents.session.execution_port import ModelStepExecution
 from dex_agents.session.messages import append_messages
 from dex_agents.session.model_input import load_model_step_snapshot
@@ -17,19 +23,19 @@ from dex_agents.session.outcomes import (
     ModelStepSnapshot,
     ModelStepToolCallsRequested,
 )
-from dex_agents.session.persistence import AGENT_STATE, FRAMEWORK_RUN_STATE, TOOL_CALL_RESULTS
+from dex_agents.session.persistence import AGENT_STATE, FRAMEWORK_RUN_STATE, TOOL_CALL_RESULTS, TURN_CONTROL_REQUESTS
 from dex_agents.session.step_options import repeatable_options
 from dex_agents.session.step_types import (
-    AWAIT_TOOL_APPROVAL,
+    APPLY_TURN_CONTROL,
     AWAIT_USER_MESSAGE,
-    CALL_SINGLE_ATTEMPT_TOOL,
-    CALL_TOOL,
     RECORD_TURN_FAILURE,
     RESUME_TURN,
     RUN_MODEL,
 )
-from dex_agents.session.tool_calls import defer_tool_calls, turn_records
+from dex_agents.session.tool_calls import turn_records
+from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import active_turn, add_usage, clear_turn, reply_count, session_state
+from dex_agents.session.turn_control import pending_turn_control, wake_waiting_calls
 from dex_agents.session.values import AgentState, AgentStatus, TurnError
 from dex_flow import (
     Activity,
@@ -37,6 +43,7 @@ from dex_flow import (
     AttemptFailure,
     Decision,
     InlineStep,
+    Proceed,
     StateView,
     Transaction,
     Wait,
@@ -53,20 +60,18 @@ CONTINUATION_LIMIT = "max_model_step_continuations"
 class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
     """Runs one model step of the active turn and applies what came of it."""
 
-    next_steps = (
-        AWAIT_USER_MESSAGE,
-        RUN_MODEL,
-        AWAIT_TOOL_APPROVAL,
-        CALL_TOOL,
-        CALL_SINGLE_ATTEMPT_TOOL,
-        RESUME_TURN,
-        RECORD_TURN_FAILURE,
-    )
+    next_steps = STEP_GRAPH[RUN_MODEL]
 
     def __init__(self, execution: ModelStepExecution, options: AgentSessionOptions) -> None:
         self._execution = execution
         self._session_options = options
         self.options = repeatable_options(RECORD_TURN_FAILURE, options.attempt_backoff)
+
+    def before_run(self, tx: Transaction, input: None) -> Proceed | Decision:
+        """A steered or cancelled turn makes no further model call."""
+        if pending_turn_control(tx, active_turn(session_state(tx))) is not None:
+            return go_to(APPLY_TURN_CONTROL)
+        return Proceed()
 
     def load(self, view: StateView, input: None) -> ModelStepSnapshot:
         """The model input."""
@@ -100,7 +105,15 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         records = turn_records(tx) if state.turn_tool_call_count else ()
         last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
         emit_turn_completed(tx, turn, reply_count(tx, turn, last_sequence))
-        clear_turn(tx, state, records, last_message_sequence=last_sequence, last_turn_error=None)
+        clear_turn(
+            tx,
+            state,
+            records,
+            ending=TURN_COMPLETED,
+            step_type=RUN_MODEL,
+            last_message_sequence=last_sequence,
+            last_turn_error=None,
+        )
         return go_to(AWAIT_USER_MESSAGE)
 
     def _run_tools(
@@ -113,7 +126,7 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
             outcome.tool_calls,
             first_order=state.turn_tool_call_count,
             model_step_number=step_number,
-            interrupt_deadline=self._session_options.interrupt_deadline,
+            options=self._session_options,
         )
         last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
         tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
@@ -143,6 +156,8 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
         tx.set(AGENT_STATE, continued)
         limit = self._session_options.max_model_step_continuations
+        if pending_turn_control(tx, turn) is not None:
+            return go_to(APPLY_TURN_CONTROL)
         if count <= limit:
             return go_to(RUN_MODEL)
         emit_turn_limit_reached(tx, turn, CONTINUATION_LIMIT, limit)
@@ -161,15 +176,26 @@ def _fail_turn(tx: Transaction, state: AgentState, error: TurnError) -> Decision
 
 
 class ResumeTurn(InlineStep[int]):
-    """Waits until every call of the latest model step is final, and goes to the next model step."""
+    """Waits until every call of the latest model step is final, and goes to the next model step.
 
-    next_steps = (RUN_MODEL,)
+    It is also where a steer or a cancellation reaches the calls of a turn.
+    """
+
+    next_steps = STEP_GRAPH[RESUME_TURN]
 
     def wait_for(self, view: StateView, input: int) -> Wait:
-        """As many results as there are calls."""
-        return Wait.any_of(TOOL_CALL_RESULTS.receive(input))
+        """As many results as there are calls, or a steer or cancellation."""
+        return Wait.any_of(TOOL_CALL_RESULTS.receive(input), TURN_CONTROL_REQUESTS.receive())
 
     def execute(self, tx: Transaction, input: int) -> Decision:
-        """Go on with the turn."""
-        tx.set(AGENT_STATE, replace(session_state(tx), status=AgentStatus.RUNNING_MODEL, updated_at=tx.now))
-        return go_to(RUN_MODEL)
+        """Go on with the turn, end what waits in it, or end it."""
+        state = session_state(tx)
+        turn = active_turn(state)
+        reason = pending_turn_control(tx, turn)
+        if tx.wait_result.index == 1:
+            if reason is not None:
+                wake_waiting_calls(tx, turn, reason)
+            return go_to(RESUME_TURN, input)
+        # Also before the turn ends: a cancellation must see that no call is open any more.
+        tx.set(AGENT_STATE, replace(state, status=AgentStatus.RUNNING_MODEL, updated_at=tx.now))
+        return go_to(RUN_MODEL if reason is None else APPLY_TURN_CONTROL)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dex_agents.session.persistence import AGENT_STATE, AGENT_USAGE, QUEUED_USER_MESSAGES, SESSION_SETTINGS
+from dex_agents.session.persistence import (
+    AGENT_STATE,
+    AGENT_USAGE,
+    QUEUED_USER_MESSAGES,
+    SESSION_SETTINGS,
+    TURN_CONTROL_REQUESTS,
+)
 from dex_agents.session.rpc_values import AgentSessionStartInput
 from dex_agents.session.sanitizer import MAX_USER_TEXT_BYTES, sanitize_text, text_size
 from dex_agents.session.settings import settings_problem
-from dex_agents.session.step_types import AWAIT_USER_MESSAGE, RUN_MODEL
+from dex_agents.session.step_types import APPLY_TURN_CONTROL, AWAIT_USER_MESSAGE, START_AGENT_SESSION
+from dex_agents.session.tool_values import TurnControlRequest
+from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import UserMessageBuilder, session_state, start_turn
 from dex_agents.session.values import AgentState, AgentStatus, AgentUsage
 from dex_flow import Decision, InlineStep, StateView, Transaction, Wait, fail, go_to
@@ -19,7 +27,7 @@ INVALID_START_SETTINGS_REASON = "the session was started with invalid session_se
 class StartAgentSession(InlineStep[AgentSessionStartInput]):
     """Initialises the session; starts a turn when there is an initial message."""
 
-    next_steps = (RUN_MODEL, AWAIT_USER_MESSAGE)
+    next_steps = STEP_GRAPH[START_AGENT_SESSION]
 
     def __init__(self, build_user_message: UserMessageBuilder) -> None:
         self._build_user_message = build_user_message
@@ -40,22 +48,24 @@ class StartAgentSession(InlineStep[AgentSessionStartInput]):
         tx.set(AGENT_USAGE, AgentUsage())
         if not text.strip():
             return go_to(AWAIT_USER_MESSAGE)
-        return start_turn(tx, state, text, self._build_user_message)
+        return start_turn(tx, state, (text,), self._build_user_message)
 
 
 class AwaitUserMessage(InlineStep[None]):
-    """Waits for one queued message and starts a turn with it."""
+    """Waits for one queued message and starts a turn with it; steered messages go first."""
 
-    next_steps = (RUN_MODEL,)
+    next_steps = STEP_GRAPH[AWAIT_USER_MESSAGE]
 
     def __init__(self, build_user_message: UserMessageBuilder) -> None:
         self._build_user_message = build_user_message
 
     def wait_for(self, view: StateView, input: None) -> Wait:
-        """One queued message."""
-        return Wait.any_of(QUEUED_USER_MESSAGES.receive())
+        """A steer that the turn before did not take, or one queued message."""
+        return Wait.any_of(TURN_CONTROL_REQUESTS.receive(), QUEUED_USER_MESSAGES.receive())
 
     def execute(self, tx: Transaction, input: None) -> Decision:
         """Start the turn."""
-        (message,) = tx.wait_result.received
-        return start_turn(tx, session_state(tx), message.text, self._build_user_message)
+        (received,) = tx.wait_result.received
+        if isinstance(received, TurnControlRequest):
+            return go_to(APPLY_TURN_CONTROL)
+        return start_turn(tx, session_state(tx), (received.text,), self._build_user_message)

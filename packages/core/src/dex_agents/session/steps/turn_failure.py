@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from dex_agents.session.events import emit_turn_failed
+from dex_agents.session.events import TURN_FAILED, emit_turn_failed
 from dex_agents.session.execution_port import UnfinishedTurnExecution
-from dex_agents.session.failure_note import build_turn_failure_note
 from dex_agents.session.ingress import repair_message
 from dex_agents.session.messages import append_messages
 from dex_agents.session.model_input import load_model_step_snapshot
@@ -19,7 +18,9 @@ from dex_agents.session.sanitizer import sanitize_error_text, sanitize_name
 from dex_agents.session.step_options import unfinished_turn_options
 from dex_agents.session.step_types import AWAIT_USER_MESSAGE, RECORD_TURN_FAILURE, RECORD_TURN_FAILURE_NOTE, RUN_MODEL
 from dex_agents.session.tool_calls import turn_records
+from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import UserMessageBuilder, active_turn, clear_turn, session_state
+from dex_agents.session.unfinished_turn_note import build_turn_failure_note
 from dex_agents.session.values import AgentState, FrameworkMessage, TurnError
 from dex_flow import Activity, ActivityStep, Decision, InlineStep, Proceed, StateView, Transaction, go_to
 
@@ -29,14 +30,14 @@ __all__ = ["RecordTurnFailure", "RecordTurnFailureNote", "RecordTurnFailureWithR
 class RecordTurnFailure(InlineStep[None]):
     """Records the error, stores the failure note when the turn made tool calls, and ends the turn."""
 
-    next_steps = (AWAIT_USER_MESSAGE,)
+    next_steps = STEP_GRAPH[RECORD_TURN_FAILURE]
 
     def __init__(self, build_user_message: UserMessageBuilder) -> None:
         self._build_user_message = build_user_message
 
     def execute(self, tx: Transaction, input: None) -> Decision:
         """End the turn."""
-        return _end_failed_turn(tx, _with_error(tx), (), self._build_user_message)
+        return _end_failed_turn(tx, _with_error(tx), (), self._build_user_message, self.step_type)
 
 
 class RecordTurnFailureNote(RecordTurnFailure):
@@ -47,7 +48,7 @@ class RecordTurnFailureWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, 
     """Like `RecordTurnFailure`, and first stores what the runner needs to complete the turn's transcript."""
 
     step_type = RECORD_TURN_FAILURE
-    next_steps = (AWAIT_USER_MESSAGE,)
+    next_steps = STEP_GRAPH[RECORD_TURN_FAILURE]
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class RecordTurnFailureWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, 
 
     def commit(self, tx: Transaction, input: None, outcome: UnfinishedTurnOutcome) -> Decision:
         """End the turn; a builder that raised leaves the note alone."""
-        return _end_failed_turn(tx, session_state(tx), outcome.messages, self._build_user_message)
+        return _end_failed_turn(tx, session_state(tx), outcome.messages, self._build_user_message, self.step_type)
 
 
 def _with_error(tx: Transaction) -> AgentState:
@@ -97,6 +98,7 @@ def _end_failed_turn(
     state: AgentState,
     unfinished_messages: Iterable[FrameworkMessage],
     build_user_message: UserMessageBuilder,
+    step_type: str,
 ) -> Decision:
     turn = active_turn(state)
     error = state.last_turn_error
@@ -108,5 +110,5 @@ def _end_failed_turn(
         note = repair_message(build_user_message(build_turn_failure_note(records)), None)
         last_sequence = append_messages(tx, turn, last_sequence, (note,))
     emit_turn_failed(tx, turn, f"{error.type}: {error.message}")
-    clear_turn(tx, state, records, last_message_sequence=last_sequence)
+    clear_turn(tx, state, records, ending=TURN_FAILED, step_type=step_type, last_message_sequence=last_sequence)
     return go_to(AWAIT_USER_MESSAGE)
