@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
+from dex_agents.execution.attempt_log import log_failed_attempt
 from dex_agents.execution.event_writer import BufferedAgentEventWriter
 from dex_agents.execution.heartbeats import BackgroundHeartbeats
 from dex_agents.execution.runner_calls import await_runner
@@ -48,12 +49,13 @@ class RunnerModelStepExecution:
         ):
             turn = build_turn_context(activity, snapshot, events, heartbeats.heartbeat)
             try:
-                outcome = await await_runner("run_model_step", self._runner.run_model_step(turn))
+                with log_failed_attempt("model step", activity, snapshot.turn_id):
+                    outcome = await await_runner("run_model_step", self._runner.run_model_step(turn))
+                    if isinstance(outcome, ToolCallsRequested) and outcome.new_messages:
+                        self._check_completes_unfinished_turns()
+                    return model_step_outcome(outcome, snapshot.options)
             except TurnRefusedError as error:
                 return refused_model_step(error)
-            if isinstance(outcome, ToolCallsRequested) and outcome.new_messages:
-                self._check_completes_unfinished_turns()
-            return model_step_outcome(outcome, snapshot.options)
 
     def _check_completes_unfinished_turns(self) -> None:
         if not self._completes_unfinished_turns:
@@ -79,6 +81,7 @@ def build_turn_context(
         events=events,
         heartbeat=heartbeat,
         deadline=activity.deadline,
+        enabled_built_in_tools=tuple(snapshot.options.built_in_tools),
         tool_policies=snapshot.options.tool_policies,
         default_tool_effect=snapshot.options.default_tool_effect,
         interaction_mode=snapshot.state.interaction_mode,

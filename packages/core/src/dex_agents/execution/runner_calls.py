@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from dex_agents.session.ingress import RunnerContractError
 
-__all__ = ["EscapedCancellationError", "await_runner"]
+__all__ = ["EscapedCancellationError", "await_runner", "is_attempt_cancelled"]
 
 Result = TypeVar("Result")
 
@@ -47,7 +47,12 @@ async def await_runner(method: str, call: Awaitable[Result]) -> Result:
     try:
         return await call
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling() > 0:
+        if is_attempt_cancelled():
             raise
         raise EscapedCancellationError(method) from error
+
+
+def is_attempt_cancelled() -> bool:
+    """Whether somebody cancelled the task this is called in; without a task nobody can tell, so it counts as one."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dex_agents.execution.attempt_log import log_failed_attempt, log_failure_for_model
 from dex_agents.execution.event_writer import BufferedAgentEventWriter
 from dex_agents.execution.heartbeats import BackgroundHeartbeats
 from dex_agents.execution.runner_calls import await_runner
@@ -43,13 +44,16 @@ class RunnerToolCallExecution:
             BufferedAgentEventWriter(activity, AGENT_EVENTS, snapshot.turn_id) as events,
         ):
             call = self._build_call(activity, snapshot, events, heartbeats.heartbeat)
+            turn_id, tool_name = snapshot.turn_id, snapshot.record.tool_name
             try:
-                outcome = await await_runner(
-                    "execute_deferred_tool_call", self._runner.execute_deferred_tool_call(call)
-                )
+                with log_failed_attempt("tool call", activity, turn_id, tool_name, passed_on=ToolExecutionError):
+                    outcome = await await_runner(
+                        "execute_deferred_tool_call", self._runner.execute_deferred_tool_call(call)
+                    )
+                    return tool_outcome(outcome, tool_name, snapshot.options)
             except ToolExecutionError as error:
+                log_failure_for_model(error, activity, turn_id, tool_name)
                 return failed_tool_call(error)
-            return tool_outcome(outcome, snapshot.record.tool_name, snapshot.options)
 
     def _build_call(
         self,

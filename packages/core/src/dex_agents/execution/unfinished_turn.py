@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dex_agents.execution.attempt_log import log_failed_attempt, log_refused_result
 from dex_agents.execution.event_writer import BufferedAgentEventWriter
 from dex_agents.execution.model_step import build_turn_context
 from dex_agents.runner import UnfinishedTurnMessageBuilder
@@ -11,6 +12,8 @@ from dex_agents.session.persistence import AGENT_EVENTS
 from dex_flow import Activity
 
 __all__ = ["RunnerUnfinishedTurnExecution"]
+
+_METHOD = "build_unfinished_turn_messages"
 
 
 class RunnerUnfinishedTurnExecution:
@@ -30,7 +33,11 @@ class RunnerUnfinishedTurnExecution:
         with BufferedAgentEventWriter(activity, AGENT_EVENTS, snapshot.turn_id) as events:
             turn = build_turn_context(activity, snapshot, events, activity.heartbeat)
             try:
-                messages = self._builder.build_unfinished_turn_messages(turn)
-                return unfinished_turn_outcome(messages, None, snapshot.options)
+                with log_failed_attempt(_METHOD, activity, snapshot.turn_id):
+                    messages = tuple(self._builder.build_unfinished_turn_messages(turn))
             except Exception as error:
                 return unfinished_turn_outcome((), error, snapshot.options)
+            outcome = unfinished_turn_outcome(messages, None, snapshot.options)
+            if outcome.error is not None:
+                log_refused_result(_METHOD, outcome.error, activity, snapshot.turn_id)
+            return outcome
