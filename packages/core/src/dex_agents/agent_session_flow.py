@@ -8,15 +8,13 @@ from dex_agents.execution.model_step import RunnerModelStepExecution
 from dex_agents.execution.tool_call import RunnerToolCallExecution
 from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
 from dex_agents.runner import AgentFrameworkRunner, UnfinishedTurnMessageBuilder
+from dex_agents.runner_checks import check_runner
 from dex_agents.session import persistence, rpcs
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.session_flow import build_agent_session_flow
 from dex_flow import Flow
 
 __all__ = ["AgentSessionFlow", "create_agent_session_flow"]
-
-_REQUIRED_METHODS = ("build_user_message", "run_model_step", "execute_deferred_tool_call")
-_COMPACTION_METHODS = ("estimate_input_tokens", "select_compaction_cutoff", "summarize_context")
 
 
 class AgentSessionFlow(Flow):
@@ -29,6 +27,10 @@ class AgentSessionFlow(Flow):
         runner: Makes the model calls and runs the tools.
         flow_type: Durable name of the Flow type.
         options: How its sessions behave.
+
+    Raises:
+        TypeError: The runner breaks its contract in a way its class shows; names the method.
+        DefinitionError: The Flow type is not non-empty text.
     """
 
     agent_state = persistence.AGENT_STATE
@@ -46,6 +48,7 @@ class AgentSessionFlow(Flow):
     list_agent_messages = rpcs.LIST_AGENT_MESSAGES
 
     def __init__(self, runner: AgentFrameworkRunner, flow_type: str, options: AgentSessionOptions) -> None:
+        check_runner(runner)
         unfinished_turn = (
             RunnerUnfinishedTurnExecution(runner) if isinstance(runner, UnfinishedTurnMessageBuilder) else None
         )
@@ -79,28 +82,9 @@ def create_agent_session_flow(runner: AgentFrameworkRunner, flow_type: str, **op
         options: The fields of `AgentSessionOptions`.
 
     Raises:
-        TypeError: The runner lacks a method, or an option is unknown or has the wrong type; names it.
+        TypeError: The runner lacks a method or one is wrongly sync or async, or an option is unknown or has the wrong
+            type; names it.
         ValueError: An option has a value it cannot have; names it.
         DefinitionError: The Flow type is not non-empty text.
     """
-    _check_runner(runner)
     return AgentSessionFlow(runner, flow_type, AgentSessionOptions(**options))
-
-
-def _check_runner(runner: object) -> None:
-    if isinstance(runner, type):
-        raise TypeError(f"pass an instance of {runner.__name__}, not the class itself")
-    name = type(runner).__name__
-    missing = _missing_methods(runner, _REQUIRED_METHODS)
-    if missing:
-        raise TypeError(
-            f"{name} is not an AgentFrameworkRunner: it has no method {', '.join(missing)}; "
-            "see dex_agents.runner for the contract"
-        )
-    missing = _missing_methods(runner, _COMPACTION_METHODS)
-    if missing and len(missing) < len(_COMPACTION_METHODS):
-        raise TypeError(f"{name} is only half a ContextCompactor: it has no method {', '.join(missing)}")
-
-
-def _missing_methods(runner: object, names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if not callable(getattr(runner, name, None))]
