@@ -6,8 +6,9 @@ from typing import Any
 
 from dex_agents.execution.model_step import RunnerModelStepExecution
 from dex_agents.execution.tool_call import RunnerToolCallExecution
+from dex_agents.execution.tool_task import RunnerToolTaskCancelExecution, RunnerToolTaskPollExecution
 from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
-from dex_agents.runner import AgentFrameworkRunner, UnfinishedTurnMessageBuilder
+from dex_agents.runner import AgentFrameworkRunner, ToolTaskCanceller, ToolTaskPoller, UnfinishedTurnMessageBuilder
 from dex_agents.runner_checks import check_runner
 from dex_agents.session import persistence, rpcs
 from dex_agents.session.options import AgentSessionOptions
@@ -40,10 +41,15 @@ class AgentSessionFlow(Flow):
     agent_usage = persistence.AGENT_USAGE
     framework_run_state = persistence.FRAMEWORK_RUN_STATE
     queued_user_messages = persistence.QUEUED_USER_MESSAGES
+    steered_user_messages = persistence.STEERED_USER_MESSAGES
+    turn_cancellation_request = persistence.TURN_CANCELLATION_REQUEST
 
     send_user_message = rpcs.SEND_USER_MESSAGE
+    steer_user_message = rpcs.STEER_USER_MESSAGE
     delete_queued_message = rpcs.DELETE_QUEUED_MESSAGE
+    cancel_turn = rpcs.CANCEL_TURN
     resolve_interrupt = rpcs.RESOLVE_INTERRUPT
+    answer_question = rpcs.ANSWER_QUESTION
     get_agent_snapshot = rpcs.GET_AGENT_SNAPSHOT
     list_agent_messages = rpcs.LIST_AGENT_MESSAGES
 
@@ -52,12 +58,16 @@ class AgentSessionFlow(Flow):
         unfinished_turn = (
             RunnerUnfinishedTurnExecution(runner) if isinstance(runner, UnfinishedTurnMessageBuilder) else None
         )
+        polling = RunnerToolTaskPollExecution(runner) if isinstance(runner, ToolTaskPoller) else None
+        cancelling = RunnerToolTaskCancelExecution(runner) if isinstance(runner, ToolTaskCanceller) else None
         definition = build_agent_session_flow(
             flow_type,
             build_user_message=runner.build_user_message,
             model_execution=RunnerModelStepExecution(runner),
             tool_execution=RunnerToolCallExecution(runner),
             unfinished_turn_execution=unfinished_turn,
+            tool_task_poll_execution=polling,
+            tool_task_cancel_execution=cancelling,
             options=options,
         )
         super().__init__(

@@ -13,6 +13,7 @@ from dex_agents.runner import (
     AgentFrameworkRunner,
     DeferredToolExecution,
     ToolExecutionError,
+    ToolTaskPoller,
 )
 from dex_agents.session.ingress import failed_tool_call, tool_outcome
 from dex_agents.session.outcomes import ToolCallSnapshot, ToolOutcome
@@ -31,6 +32,7 @@ class RunnerToolCallExecution:
 
     def __init__(self, runner: AgentFrameworkRunner) -> None:
         self._runner = runner
+        self._supports_tool_tasks = isinstance(runner, ToolTaskPoller)
 
     async def run_tool_call(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolOutcome:
         """Run one attempt of a tool call.
@@ -75,7 +77,7 @@ class RunnerToolCallExecution:
             heartbeat_checkpoint=activity.heartbeat_checkpoint,
             deadline=activity.deadline,
             input_answers=snapshot.record.input_answers,
-            supports_tool_tasks=False,  # no Step polls tasks, whatever the runner could do
+            supports_tool_tasks=self._supports_tool_tasks,
             framework_run_state=snapshot.framework_run_state,
             messages=snapshot.messages,
         )
