@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dex_agents import (
     AgentSessionClient,
@@ -16,12 +17,14 @@ from dex_agents import (
     SendResult,
     create_agent_session_flow,
 )
+from dex_agents.client_results import AnswerResult, CancelResult, SteerResult
 from dex_agents.runner import FrameworkMessage
 from dex_agents.session.event_values import AgentEvent
 from dex_agents.session.rpc_values import AgentMessagePage, AgentSessionStartInput, AgentSnapshot
 from dex_agents.session.tool_values import AgentInterrupt
 from dex_agents.session.values import AgentMessage, AgentState, AgentStatus, AgentUserMessage
-from dex_flow import Flow, InlineStep, StreamEvent, ValueTooLargeError
+from dex_flow import Flow, FlowClosedError, InlineStep, StreamEvent, ValueTooLargeError
+from dex_flow.engine import FlowDescription, FlowStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -52,6 +55,9 @@ class CommittedView:
     def count_messages(self, channel: Any, key: str = "") -> int:
         return len(self._queues.get(channel.name, []))
 
+    def list_messages(self, channel: Any) -> list[tuple[int, Any]]:
+        return list(enumerate(self._queues.get(channel.name, []), 1))
+
 
 class FakeEngine:
     """Records what was called, answers RPCs from a table, and wakes waits when `commit` changes a value."""
@@ -64,6 +70,7 @@ class FakeEngine:
         self.events: list[StreamEvent] = []
         self.followed: list[tuple[str, Any, int]] = []
         self.open_streams = 0
+        self.status: FlowStatus = "open"
         self._changed = asyncio.Event()
 
     def commit(self, **values: Any) -> None:
@@ -81,6 +88,11 @@ class FakeEngine:
 
     async def get_attribute(self, flow_id: str, attribute: Any) -> Any:
         return self.values.get(attribute.name)
+
+    async def describe_flow(self, flow_id: str) -> FlowDescription:
+        return FlowDescription(
+            flow_id=flow_id, flow_type="SupportAgent", status=self.status, started_at=NOW, updated_at=NOW
+        )
 
     async def wait_until(self, flow_id: str, condition: Callable[[Any], Any], *, timeout: float | None = None) -> Any:
         async with asyncio.timeout(timeout):
@@ -180,6 +192,22 @@ def test_settings_have_a_size_limit(client: AgentSessionClient, engine: FakeEngi
     assert len(engine.calls) == 1
 
 
+def test_a_first_message_has_a_size_limit(client: AgentSessionClient, engine: FakeEngine) -> None:
+    limit = 1024 * 1024
+    asyncio.run(client.start_session("order-42", initial_message="x" * limit))
+    with pytest.raises(ValueTooLargeError, match="initial_message has 1048578 bytes; the limit is 1048576 bytes"):
+        asyncio.run(client.start_session("order-43", initial_message="x" * (limit - 1) + "€"))
+    assert len(engine.calls) == 1
+
+
+def test_a_mistyped_already_started_is_refused_with_what_it_may_be(
+    client: AgentSessionClient, engine: FakeEngine
+) -> None:
+    with pytest.raises(ValueError, match="already_started must be 'error' or 'ignore', not 'ignored'"):
+        asyncio.run(client.start_session("order-42", already_started="ignored"))  # type: ignore[arg-type]
+    assert engine.calls == []
+
+
 @pytest.mark.parametrize(
     ("session_id", "error", "message"),
     [
@@ -196,7 +224,15 @@ def test_every_call_refuses_a_session_id_that_cannot_be_one(
         lambda: client.start_session(session_id),
         lambda: client.send_user_message(session_id, "hi"),
         lambda: client.delete_queued_message(session_id, 1),
+        lambda: client.steer_user_message(session_id, "hi"),
+        lambda: client.steer_user_message_with_reason(session_id, message_id=1),
+        lambda: client.cancel_turn(session_id),
+        lambda: client.cancel_turn_with_reason(session_id, "turn-1"),
         lambda: client.resolve_interrupt(session_id, "i", approved=True),
+        lambda: client.answer_question(session_id, "i", "yes"),
+        lambda: client.answer_question_with_reason(session_id, "i", "yes"),
+        lambda: client.send_and_wait(session_id, "hi"),
+        lambda: client.send_with_receipt(session_id, "hi"),
         lambda: client.get_agent_snapshot(session_id),
         lambda: client.list_agent_messages(session_id),
         lambda: client.get_message(session_id, 1),
@@ -281,6 +317,122 @@ def test_an_accepted_decision_carries_the_persons_words(client: AgentSessionClie
     assert input.rejection_message == "no: use b@x \ufffd"
 
 
+@pytest.mark.parametrize("message", ["no", ""])
+def test_an_approval_with_a_rejection_message_is_refused(
+    client: AgentSessionClient, engine: FakeEngine, message: str
+) -> None:
+    for decide in (client.resolve_interrupt, client.resolve_interrupt_with_reason):
+        with pytest.raises(ValueError, match="rejection_message is for approved=False"):
+            asyncio.run(decide("order-42", "turn-1.call-1", approved=True, rejection_message=message))
+    assert engine.calls == []
+
+
+@pytest.mark.parametrize(
+    ("pending", "answer", "reason"),
+    [
+        ((), "7", AnswerResult.NOT_PENDING),
+        ((interrupt("turn-1.other", kind="question"),), "7", AnswerResult.NOT_PENDING),
+        ((interrupt("turn-1.call-1"),), "7", AnswerResult.NOT_A_QUESTION),
+        ((interrupt("turn-1.call-1", kind="question"),), " \u2003", AnswerResult.BLANK_ANSWER),
+        ((interrupt("turn-1.call-1", kind="question", choices=("7", "8")),), "9", AnswerResult.DEADLINE_PASSED),
+        (
+            (interrupt("turn-1.call-1", kind="question", choices=("7", "8"), allows_free_text=False),),
+            "9",
+            AnswerResult.NOT_A_CHOICE,
+        ),
+        (
+            (interrupt("turn-1.call-1", kind="question", choices=("7", "8"), allows_free_text=False),),
+            "8",
+            AnswerResult.DEADLINE_PASSED,
+        ),
+    ],
+)
+def test_a_refused_answer_has_a_reason(
+    client: AgentSessionClient,
+    engine: FakeEngine,
+    pending: tuple[AgentInterrupt, ...],
+    answer: str,
+    reason: AnswerResult,
+) -> None:
+    engine.answers["answer_question"] = False
+    engine.values["PendingInterrupts"] = pending
+    result = asyncio.run(client.answer_question_with_reason("order-42", "turn-1.call-1", answer))
+    assert result is reason
+
+
+def test_an_accepted_answer_is_repaired_and_repeatable(client: AgentSessionClient, engine: FakeEngine) -> None:
+    engine.answers["answer_question"] = True
+    result = asyncio.run(
+        client.answer_question_with_reason("order-42", "turn-1.call-1", "seven \ud83d", request_id="r-3")
+    )
+    assert result is AnswerResult.ACCEPTED
+    name, session_id, input, request_id = engine.calls[0]
+    assert (name, session_id, request_id) == ("answer_question", "order-42", "r-3")
+    assert (input.interrupt_id, input.answer) == ("turn-1.call-1", "seven \ufffd")
+
+
+@pytest.mark.parametrize(
+    ("steer", "accepted", "queued", "reason"),
+    [
+        ({"text": "hi"}, True, 0, SteerResult.ACCEPTED),
+        ({"text": " \u2003"}, False, 0, SteerResult.BLANK_TEXT),
+        ({"text": "hi"}, False, 0, SteerResult.REFUSED),
+        ({"message_id": 1}, True, 1, SteerResult.ACCEPTED),
+        ({"message_id": 2}, False, 1, SteerResult.NOT_QUEUED),
+        ({"message_id": 1}, False, 1, SteerResult.NO_ACTIVE_TURN),
+    ],
+)
+def test_steering_a_turn(
+    client: AgentSessionClient,
+    engine: FakeEngine,
+    steer: dict[str, Any],
+    accepted: bool,
+    queued: int,
+    reason: SteerResult,
+) -> None:
+    engine.answers["steer_user_message"] = accepted
+    engine.queues["QueuedUserMessages"] = [AgentUserMessage(text="next", sent_at=NOW)] * queued
+    assert asyncio.run(client.steer_user_message("order-42", **steer)) is accepted
+    assert asyncio.run(client.steer_user_message_with_reason("order-42", request_id="r-4", **steer)) is reason
+    sent = engine.calls[0][2]
+    assert (sent.text, sent.message_id) == (steer.get("text"), steer.get("message_id"))
+    assert engine.calls[1][3] == "r-4"
+
+
+@pytest.mark.parametrize("steer", [{}, {"text": "hi", "message_id": 1}])
+def test_steering_takes_a_text_or_a_message(
+    client: AgentSessionClient, engine: FakeEngine, steer: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="either a text or a message_id"):
+        asyncio.run(client.steer_user_message("order-42", **steer))
+    assert engine.calls == []
+
+
+@pytest.mark.parametrize(
+    ("turn_id", "accepted", "active_turn_id", "reason"),
+    [
+        (None, True, "turn-2", CancelResult.ACCEPTED),
+        (None, False, None, CancelResult.NO_ACTIVE_TURN),
+        ("turn-1", False, None, CancelResult.NO_ACTIVE_TURN),
+        ("turn-1", False, "turn-2", CancelResult.ANOTHER_TURN),
+    ],
+)
+def test_stopping_a_turn(
+    client: AgentSessionClient,
+    engine: FakeEngine,
+    turn_id: str | None,
+    accepted: bool,
+    active_turn_id: str | None,
+    reason: CancelResult,
+) -> None:
+    engine.answers["cancel_turn"] = accepted
+    engine.values["AgentState"] = replace(state(AgentStatus.RUNNING_MODEL), active_turn_id=active_turn_id)
+    assert asyncio.run(client.cancel_turn("order-42", turn_id)) is accepted
+    assert asyncio.run(client.cancel_turn_with_reason("order-42", turn_id, request_id="r-5")) is reason
+    assert [call[2].turn_id for call in engine.calls] == [turn_id, turn_id]
+    assert engine.calls[1][3] == "r-5"
+
+
 def test_reading_goes_through_the_rpcs(client: AgentSessionClient, engine: FakeEngine) -> None:
     message = AgentMessage(sequence=3, turn_id="turn-1", role="user", framework_item='"hi"', created_at=NOW)
     engine.answers.update(
@@ -311,6 +463,10 @@ def test_idle_means_no_turn_and_no_message_waiting_for_one(client: AgentSessionC
         engine.commit(AgentState=idle)
         await let_others_run()
         assert not waiting.done()
+        engine.queues = {"SteeredUserMessages": engine.queues.pop("QueuedUserMessages")}
+        engine.commit()
+        await let_others_run()
+        assert not waiting.done()
         engine.queues.clear()
         engine.commit()
         assert await waiting is idle
@@ -330,10 +486,25 @@ def test_waiting_for_interrupts_returns_all_that_are_pending(client: AgentSessio
         engine.commit(PendingInterrupts=(first, second))
         assert await waiting == (first, second)
         assert await client.wait_for_interrupts("order-42", timeout=60) == (first, second)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="did not reach 3 pending interrupts within 0 s: it has not begun"):
             await client.wait_for_interrupts("order-42", count=3, timeout=0)
 
     asyncio.run(main())
+
+
+def test_interrupts_of_a_stopped_session_are_not_waited_for(client: AgentSessionClient, engine: FakeEngine) -> None:
+    engine.values["PendingInterrupts"] = (interrupt("turn-1.a"),)
+    engine.status = "stopped"
+    with pytest.raises(FlowClosedError, match="'order-42' is stopped"):
+        asyncio.run(client.wait_for_interrupts("order-42", timeout=60))
+
+
+def test_a_wait_that_timed_out_says_what_the_session_does(client: AgentSessionClient, engine: FakeEngine) -> None:
+    engine.values["AgentState"] = replace(state(AgentStatus.RUNNING_MODEL), active_turn_id="turn-3")
+    with pytest.raises(TimeoutError) as raised:
+        asyncio.run(client.wait_until_idle("order-42", timeout=0))
+    expected = "session 'order-42' did not reach being idle within 0 s: turn-3 is at model step 1"
+    assert str(raised.value) == expected
 
 
 def test_streaming_yields_events_with_positions_and_closes_the_engines_stream(

@@ -8,6 +8,7 @@ from dex_agents.execution.model_step import RunnerModelStepExecution
 from dex_agents.execution.tool_call import RunnerToolCallExecution
 from dex_agents.execution.tool_task import RunnerToolTaskCancelExecution, RunnerToolTaskPollExecution
 from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
+from dex_agents.message_receipts import send_user_message_with_receipt
 from dex_agents.runner import AgentFrameworkRunner, ToolTaskCanceller, ToolTaskPoller, UnfinishedTurnMessageBuilder
 from dex_agents.runner_checks import check_runner
 from dex_agents.session import persistence, rpcs
@@ -75,7 +76,7 @@ class AgentSessionFlow(Flow):
             steps=tuple(definition.steps.values()),
             start_step=definition.start_step,
             declarations=tuple(definition.declarations.values()),
-            rpcs=tuple(definition.rpcs.values()),
+            rpcs=(*definition.rpcs.values(), send_user_message_with_receipt(runner.build_user_message)),
             compatibility=definition.compatibility,
         )
         self.runner = runner

@@ -7,36 +7,30 @@ from typing import Any, Literal
 
 import msgspec
 
-from dex_agents.client_results import ResolveResult, SendResult, StreamedAgentEvent
-from dex_agents.session.event_values import AgentEvent
-from dex_agents.session.persistence import AGENT_EVENTS, AGENT_STATE, PENDING_INTERRUPTS, QUEUED_USER_MESSAGES
+from dex_agents.client_decisions import SessionDecisions
+from dex_agents.client_results import SendResult, StreamedAgentEvent
+from dex_agents.client_turns import SessionTurns, refusal_reason
 from dex_agents.session.rpc_values import (
     AgentMessagePage,
     AgentSessionStartInput,
     AgentSnapshot,
     DeleteQueuedMessageInput,
     ListAgentMessagesInput,
-    ResolveInterruptInput,
     SendUserMessageInput,
 )
-from dex_agents.session.rpcs import (
-    DELETE_QUEUED_MESSAGE,
-    GET_AGENT_SNAPSHOT,
-    LIST_AGENT_MESSAGES,
-    RESOLVE_INTERRUPT,
-    SEND_USER_MESSAGE,
-)
-from dex_agents.session.sanitizer import sanitize_json_value, sanitize_text
+from dex_agents.session.rpcs import DELETE_QUEUED_MESSAGE, GET_AGENT_SNAPSHOT, LIST_AGENT_MESSAGES, SEND_USER_MESSAGE
+from dex_agents.session.sanitizer import check_text_size, sanitize_json_value, sanitize_text
 from dex_agents.session.settings import MAX_SESSION_SETTINGS_BYTES
-from dex_agents.session.tool_values import AgentInterrupt
-from dex_agents.session.values import AgentMessage, AgentState, AgentStatus
+from dex_agents.session.values import AgentMessage
 from dex_agents.session_ids import check_request_id, check_session_id
-from dex_flow import Engine, Flow, StateView, Stream, StreamEvent, ValueTooLargeError
+from dex_flow import StreamEvent, ValueTooLargeError
 
 __all__ = ["AgentSessionClient"]
 
+_ALREADY_STARTED_CHOICES = ("error", "ignore")
 
-class AgentSessionClient:
+
+class AgentSessionClient(SessionTurns, SessionDecisions):
     """Starts sessions of one Flow type and talks to them; holds no state, so any number may exist in any process.
 
     Every coroutine raises `dex_flow.FlowNotFoundError` for a session that was not started, `dex_flow.FlowClosedError`
@@ -49,14 +43,10 @@ class AgentSessionClient:
     Args:
         engine: Runs the sessions, or reaches the store they are in.
         flow: What `create_agent_session_flow` or an adapter's factory returned.
-    """
 
-    def __init__(self, engine: Engine, flow: Flow) -> None:
-        if not isinstance(flow, Flow) or SEND_USER_MESSAGE.name not in flow.rpcs:
-            raise TypeError(f"{flow!r} is not an agent session flow; build one with create_agent_session_flow")
-        self._engine = engine
-        self._flow = flow
-        self._events: Stream[AgentEvent] = flow.streams[AGENT_EVENTS.name]
+    Raises:
+        TypeError: The Flow is none of an agent session.
+    """
 
     async def start_session(
         self,
@@ -79,10 +69,15 @@ class AgentSessionClient:
         Raises:
             FlowAlreadyStartedError: The session exists.
             TypeError: The settings are not a JSON object.
-            ValueTooLargeError: They have more than 16 KiB as JSON.
+            ValueError: `already_started` is neither `error` nor `ignore`.
+            ValueTooLargeError: They have more than 16 KiB as JSON, or the message has more than 1 MiB.
         """
+        if already_started not in _ALREADY_STARTED_CHOICES:
+            raise ValueError(f"already_started must be 'error' or 'ignore', not {already_started!r}")
+        text = None if initial_message is None else sanitize_text(initial_message)
+        check_text_size("initial_message", text or "")
         start_input = AgentSessionStartInput(
-            initial_message=None if initial_message is None else sanitize_text(initial_message),
+            initial_message=text,
             session_settings=_checked_settings({} if session_settings is None else session_settings),
         )
         return await self._engine.start_flow(
@@ -100,12 +95,11 @@ class AgentSessionClient:
 
         `send_user_message_with_reason` says why.
         """
-        return await self._engine.invoke_rpc(
-            self._flow,
-            check_session_id(session_id),
+        return await self._call(
+            session_id,
             SEND_USER_MESSAGE,
             SendUserMessageInput(text=sanitize_text(text), plan_mode=plan_mode),
-            request_id=check_request_id(request_id),
+            request_id,
         )
 
     async def send_user_message_with_reason(
@@ -114,79 +108,17 @@ class AgentSessionClient:
         """`send_user_message` with the reason of a refusal."""
         if await self.send_user_message(session_id, text, plan_mode=plan_mode, request_id=request_id):
             return SendResult.ACCEPTED
-        if not sanitize_text(text).strip():
-            return SendResult.BLANK_TEXT
-        return SendResult.PLAN_MODE_UNAVAILABLE if plan_mode else SendResult.REFUSED
+        return refusal_reason(sanitize_text(text), plan_mode)
 
     async def delete_queued_message(self, session_id: str, message_id: int, *, request_id: str | None = None) -> bool:
         """Delete a message that still waits for its turn; False when it is gone."""
-        return await self._engine.invoke_rpc(
-            self._flow,
-            check_session_id(session_id),
-            DELETE_QUEUED_MESSAGE,
-            DeleteQueuedMessageInput(message_id=message_id),
-            request_id=check_request_id(request_id),
+        return await self._call(
+            session_id, DELETE_QUEUED_MESSAGE, DeleteQueuedMessageInput(message_id=message_id), request_id
         )
-
-    async def resolve_interrupt(
-        self,
-        session_id: str,
-        interrupt_id: str,
-        *,
-        approved: bool,
-        rejection_message: str | None = None,
-        request_id: str | None = None,
-    ) -> bool:
-        """Approve or reject a pending tool call; False when the decision does not count.
-
-        `resolve_interrupt_with_reason` says why.
-
-        Args:
-            session_id: The session.
-            interrupt_id: From `pending_interrupts`, a snapshot or an `interrupt_raised` event.
-            approved: Whether the call may run.
-            rejection_message: What the model is told about a rejected call, exactly; None for a standard text.
-            request_id: Makes the call repeatable.
-        """
-        return await self._engine.invoke_rpc(
-            self._flow,
-            check_session_id(session_id),
-            RESOLVE_INTERRUPT,
-            ResolveInterruptInput(
-                interrupt_id=sanitize_text(interrupt_id),
-                approved=approved,
-                rejection_message=None if rejection_message is None else sanitize_text(rejection_message),
-            ),
-            request_id=check_request_id(request_id),
-        )
-
-    async def resolve_interrupt_with_reason(
-        self,
-        session_id: str,
-        interrupt_id: str,
-        *,
-        approved: bool,
-        rejection_message: str | None = None,
-        request_id: str | None = None,
-    ) -> ResolveResult:
-        """`resolve_interrupt` with the reason of a refusal.
-
-        The reason is read right after the refusal. It is advice for a person: the refusal itself is exact.
-        """
-        if await self.resolve_interrupt(
-            session_id, interrupt_id, approved=approved, rejection_message=rejection_message, request_id=request_id
-        ):
-            return ResolveResult.ACCEPTED
-        wanted = sanitize_text(interrupt_id)
-        for interrupt in await self.pending_interrupts(session_id):
-            if interrupt.interrupt_id == wanted:
-                is_question = interrupt.kind == "question"
-                return ResolveResult.NOT_AN_APPROVAL if is_question and approved else ResolveResult.DEADLINE_PASSED
-        return ResolveResult.NOT_PENDING
 
     async def get_agent_snapshot(self, session_id: str) -> AgentSnapshot:
         """Everything a client needs to show the session, from one committed state."""
-        return await self._engine.invoke_rpc(self._flow, check_session_id(session_id), GET_AGENT_SNAPSHOT, None)
+        return await self._call(session_id, GET_AGENT_SNAPSHOT, None)
 
     async def list_agent_messages(
         self, session_id: str, *, before_sequence: int | None = None, limit: int = 50
@@ -198,53 +130,14 @@ class AgentSessionClient:
             before_sequence: Only messages before this one; `next_before_sequence` of the page after it.
             limit: Most messages, clamped to 1..200.
         """
-        return await self._engine.invoke_rpc(
-            self._flow,
-            check_session_id(session_id),
-            LIST_AGENT_MESSAGES,
-            ListAgentMessagesInput(before_sequence=before_sequence, limit=limit),
+        return await self._call(
+            session_id, LIST_AGENT_MESSAGES, ListAgentMessagesInput(before_sequence=before_sequence, limit=limit)
         )
 
     async def get_message(self, session_id: str, sequence: int) -> AgentMessage | None:
         """The stored message with this sequence, or None when there is none (any more)."""
         page = await self.list_agent_messages(session_id, before_sequence=sequence + 1, limit=1)
         return next((message for message in page.messages if message.sequence == sequence), None)
-
-    async def pending_interrupts(self, session_id: str) -> tuple[AgentInterrupt, ...]:
-        """What waits for a person, oldest first."""
-        return await self._engine.get_attribute(check_session_id(session_id), PENDING_INTERRUPTS) or ()
-
-    async def wait_for_interrupts(
-        self, session_id: str, *, count: int = 1, timeout: float | None = None
-    ) -> tuple[AgentInterrupt, ...]:
-        """Wait until at least `count` interrupts are pending, and return all that are, oldest first.
-
-        Raises:
-            TimeoutError: They are not there after `timeout` seconds.
-        """
-
-        def enough(view: StateView) -> tuple[AgentInterrupt, ...] | None:
-            pending = view.get(PENDING_INTERRUPTS) or ()
-            return pending if len(pending) >= count else None
-
-        return await self._engine.wait_until(check_session_id(session_id), enough, timeout=timeout)
-
-    async def wait_until_idle(self, session_id: str, *, timeout: float | None = None) -> AgentState:
-        """Wait until no turn is active and no message waits for one, and return that state.
-
-        A turn that waits for a decision is active. `last_turn_error` says whether the latest turn failed.
-
-        Raises:
-            TimeoutError: The session is still busy after `timeout` seconds.
-        """
-
-        def idle(view: StateView) -> AgentState | None:
-            state = view.get(AGENT_STATE)
-            if state is None or state.status != AgentStatus.WAITING_FOR_USER_MESSAGE:
-                return None
-            return None if view.count_messages(QUEUED_USER_MESSAGES) else state
-
-        return await self._engine.wait_until(check_session_id(session_id), idle, timeout=timeout)
 
     def stream_events(self, session_id: str, *, after: int = 0) -> AsyncGenerator[StreamedAgentEvent, None]:
         """Live events above position `after`, retained ones first, until the consumer stops or the session ends.
