@@ -23,7 +23,7 @@ from dex_agents.session.outcomes import (
 )
 from dex_agents.session.rpc_values import SendUserMessageInput
 from dex_agents.session.tool_values import ResolvedToolPolicy, ToolEffect
-from dex_agents.session.values import AgentUsage
+from dex_agents.session.values import AgentUsage, MessageRole
 from dex_agents.testing import SessionDriver, plain_user_message
 from dex_agents.turn_tracking import TurnObservation, TurnTracker, find_turn_ending, status_of_ending
 from dex_flow import StreamEvent
@@ -144,6 +144,46 @@ def test_a_withdrawn_message_is_never_given_the_answer_of_another() -> None:
     session.reply("to first")
     session.reply("to other")
     assert session.observe(TurnTracker(sent)) == TurnObservation(is_waiting=False)
+
+
+def test_what_a_turn_stores_behind_its_user_messages_is_not_taken_for_the_message() -> None:
+    session = Session()
+    session.send("first")
+    sent = session.send_tracked("echo")
+    assert session.delete_queued(sent.receipt.message_id)
+    session.send("other")
+    roles: list[tuple[MessageRole, ...]] = [("user", "assistant"), ("assistant", "user")]
+    for of_turn in roles:
+        items = tuple(FrameworkMessage(role=role, framework_item='"x"', text="echo") for role in of_turn)
+        usage = AgentUsage(model_calls=1)
+        session.succeed(session.attempt_of("RunModel"), ModelStepCompleted(new_messages=items, usage=usage))
+    assert session.observe(TurnTracker(sent)) == TurnObservation(is_waiting=False)
+
+
+def test_a_queue_that_was_seen_to_shrink_moves_the_message_forward() -> None:
+    session = Session()
+    session.send("first")
+    deleted = session.send_tracked("continue")
+    for _ in range(3):
+        sent = session.send_tracked("continue")
+    tracker = TurnTracker(sent)
+    session.send("continue")
+    assert session.delete_queued(deleted.receipt.message_id)
+    assert session.observe(tracker) is None
+    for number in range(1, 6):
+        session.reply(f"answer {number}")
+    assert texts(session.observe(tracker)) == ("turn-4", ["answer 4"])
+
+
+def test_a_steer_that_was_seen_to_come_first_moves_the_message_back() -> None:
+    session = Session()
+    session.send("first")
+    tracker = TurnTracker(session.send_tracked("continue"))
+    assert session.steer("continue")
+    assert session.observe(tracker) is None
+    for number in range(1, 4):
+        session.reply(f"answer {number}")
+    assert texts(session.observe(tracker)) == ("turn-3", ["answer 3"])
 
 
 @pytest.mark.parametrize("watches", [False, True])

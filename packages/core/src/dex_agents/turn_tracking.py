@@ -101,11 +101,12 @@ class TurnTracker:
         """How many turns start before the message's, None when it waits no more."""
         receipt = self._sent.receipt
         steered = view.list_messages(STEERED_USER_MESSAGES)
-        if any((message.text, message.sent_at) == (self._sent.text, receipt.sent_at) for _, message in steered):
-            return 0
         for place, (queued_id, _) in enumerate(view.list_messages(QUEUED_USER_MESSAGES)):
             if queued_id == receipt.message_id:
                 return place + bool(steered)
+        # Steering gives a message a new ID; what it keeps is its text and time.
+        if any((message.text, message.sent_at) == (self._sent.text, receipt.sent_at) for _, message in steered):
+            return 0
         return None
 
     def _find_turn(self, view: StateView) -> _Taken | None:
