@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,6 +185,39 @@ def test_a_failure_for_the_model_is_no_warning(caplog: pytest.LogCaptureFixture)
     logged = only_record(caplog)
     assert logged.levelno == logging.INFO
     assert "tool call 'charge' reported a failure to the model" in logged.getMessage()
+
+
+def test_a_text_that_no_utf8_log_file_takes_is_repaired_and_keeps_its_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class UnreadableError(Exception):
+        def __str__(self) -> str:
+            raise LookupError("no text")
+
+    async def say_half_a_character(_: Any) -> Any:
+        raise ConnectionResetError("peer \ud83d said")
+
+    async def say_nothing(_: Any) -> Any:
+        raise UnreadableError
+
+    class StrictFileHandler(logging.FileHandler):
+        def handleError(self, record: logging.LogRecord) -> None:
+            raise AssertionError(f"the record is lost: {record!r}")
+
+    handler = StrictFileHandler(tmp_path / "agents.log", encoding="utf-8")
+    logging.getLogger(LOGGER).addHandler(handler)
+    try:
+        for function in (say_half_a_character, say_nothing):
+            with pytest.raises((ConnectionResetError, UnreadableError)):
+                attempt(run_tool, function)
+    finally:
+        logging.getLogger(LOGGER).removeHandler(handler)
+        handler.close()
+    text = (tmp_path / "agents.log").read_text(encoding="utf-8")
+    assert "tool call 'charge' failed in session" in text
+    assert "ConnectionResetError: peer \ufffd said" in text
+    assert "in say_half_a_character" in text
+    assert "in say_nothing" in text
 
 
 def test_success_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

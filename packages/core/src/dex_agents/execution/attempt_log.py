@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import traceback
 from collections.abc import Iterator
 
 from dex_agents.execution.runner_calls import is_attempt_cancelled
 from dex_agents.runner import ToolExecutionError
+from dex_agents.session.sanitizer import sanitize_text
 from dex_flow import Activity
 
 __all__ = ["log_failed_attempt", "log_failure_for_model", "log_refused_result"]
@@ -41,57 +43,56 @@ def log_failed_attempt(
     except (Exception, SystemExit) as error:
         is_passed_on = passed_on is not None and isinstance(error, passed_on)
         if not is_passed_on and not is_attempt_cancelled():
-            logger.warning(
-                "%s%s failed in session %r: %s, step execution %d, attempt %d",
-                what,
-                _named(tool_name),
-                activity.flow_id,
-                turn_id,
-                activity.step_execution_id,
-                activity.attempt,
-                exc_info=True,
-                extra=_fields(activity, turn_id, tool_name),
-            )
+            _log(logging.WARNING, f"{what}{_named(tool_name)} failed", error, activity, turn_id, tool_name)
         raise
 
 
 def log_failure_for_model(error: ToolExecutionError, activity: Activity, turn_id: str, tool_name: str) -> None:
     """Note that a tool failed on purpose, with a text for the model; no attempt failed, so it is no warning."""
-    logger.info(
-        "tool call%s reported a failure to the model in session %r: %s, step execution %d, attempt %d",
-        _named(tool_name),
-        activity.flow_id,
-        turn_id,
-        activity.step_execution_id,
-        activity.attempt,
-        exc_info=error,
-        extra=_fields(activity, turn_id, tool_name),
-    )
+    what = f"tool call{_named(tool_name)} reported a failure to the model"
+    _log(logging.INFO, what, error, activity, turn_id, tool_name)
 
 
-def log_refused_result(what: str, error: str, activity: Activity, turn_id: str) -> None:
+def log_refused_result(what: str, problem: str, activity: Activity, turn_id: str) -> None:
     """Log that the session cannot use what the runner returned, where that is an outcome and not an exception."""
-    logger.warning(
-        "%s returned what cannot be used in session %r: %s, step execution %d, attempt %d: %s",
-        what,
-        activity.flow_id,
-        turn_id,
-        activity.step_execution_id,
-        activity.attempt,
-        error,
-        extra=_fields(activity, turn_id, None),
-    )
+    _log(logging.WARNING, f"{what} returned what cannot be used ({problem})", None, activity, turn_id, None)
 
 
 def _named(tool_name: str | None) -> str:
     return "" if tool_name is None else f" {tool_name!r}"
 
 
-def _fields(activity: Activity, turn_id: str, tool_name: str | None) -> dict[str, object]:
-    return {
-        "session_id": activity.flow_id,
-        "turn_id": turn_id,
-        "step_execution_id": activity.step_execution_id,
-        "attempt": activity.attempt,
-        "tool_name": tool_name,
-    }
+def _log(
+    level: int, what: str, error: BaseException | None, activity: Activity, turn_id: str, tool_name: str | None
+) -> None:
+    if not logger.isEnabledFor(level):
+        return
+    is_storable = error is None or _is_storable(error)
+    logger.log(
+        level,
+        "%s in session %r: %s, step execution %d, attempt %d%s",
+        what,
+        activity.flow_id,
+        turn_id,
+        activity.step_execution_id,
+        activity.attempt,
+        "" if is_storable or error is None else f"\n{sanitize_text(_traceback(error))}",
+        exc_info=error if is_storable else None,
+        extra={
+            "session_id": activity.flow_id,
+            "turn_id": turn_id,
+            "step_execution_id": activity.step_execution_id,
+            "attempt": activity.attempt,
+            "tool_name": tool_name,
+        },
+    )
+
+
+def _is_storable(error: BaseException) -> bool:
+    """Whether a handler that writes UTF-8 can write the traceback; with a lone surrogate it would lose the record."""
+    text = _traceback(error)
+    return sanitize_text(text) == text
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
