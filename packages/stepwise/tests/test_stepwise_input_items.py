@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import to_json
 
 from dex_agents_stepwise import (
     ModelInputItem,
@@ -80,13 +81,37 @@ def result(call_id: str, name: str, text: str) -> ToolResultItem:
 )
 def test_stored_shapes(item: StoredItem, shape: dict[str, object]) -> None:
     encoded = encode_framework_item(item)
-    assert json.loads(encoded) == shape
-    assert list(json.loads(encoded)) == list(shape)
+    assert encoded == json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
     assert decode_framework_item(encoded) == item
     assert decode_framework_item(json.dumps({**shape, "added_later": 1})) == item
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type":"other"}', '{"type":"user_text"}', "not JSON"])
+@given(st.one_of(storable_text, st.text('\x00\x1f"\\/\b\f\n\r\t\x7f\u2028é😀')))
+def test_stored_bytes_are_those_of_earlier_releases(text: str) -> None:
+    """They wrote items with pydantic."""
+    item = UserTextItem(text=text)
+    assert encode_framework_item(item) == to_json({"type": "user_text", "text": text}).decode()
+    assert decode_framework_item(encode_framework_item(item)) == item
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        '{"type":"other"}',
+        '{"type":3,"text":"a"}',
+        '{"type":"user_text"}',
+        '{"type":"user_text","text":3}',
+        '{"type":"user_text","text":"\\ud800"}',
+        '{"type":"user_text","text":"\ud800"}',
+        '{"type":"user_text","text":"a","added_later":' + "[" * 100_000 + "]" * 100_000 + "}",
+        "not JSON",
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
 def test_items_of_other_runners_are_refused(text: str) -> None:
     with pytest.raises(UnreadableFrameworkItemError, match="start a new session"):
         decode_framework_item(text)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Annotated, Literal, TypeAlias
+from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+import msgspec
 
 __all__ = [
     "ModelOutputItem",
@@ -23,12 +22,9 @@ class UnreadableFrameworkItemError(ValueError):
     """A stored message was not written by a Stepwise runner, or by a newer release with another shape."""
 
 
-class _StoredItem(BaseModel):
-    # A newer release may store more fields; reading ignores them.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class StoredToolCall(_StoredItem):
+# A newer release may store more fields; reading ignores them. Every model call of a session reads all of its items, so
+# they hold nothing that the garbage collector must follow.
+class StoredToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call of a model output under the provider's own ID; `arguments` is always JSON object text."""
 
     tool_call_id: str
@@ -36,17 +32,15 @@ class StoredToolCall(_StoredItem):
     arguments: str
 
 
-class UserTextItem(_StoredItem):
+class UserTextItem(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="user_text"):
     """What the user said, or a note of the session."""
 
-    type: Literal["user_text"] = "user_text"
     text: str
 
 
-class ModelOutputItem(_StoredItem):
+class ModelOutputItem(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="model_output"):
     """A model's response; `item` is the provider's own form of it, which only the same `provider` and `api` reads."""
 
-    type: Literal["model_output"] = "model_output"
     provider: str
     api: str
     item: str | None = None
@@ -54,10 +48,9 @@ class ModelOutputItem(_StoredItem):
     tool_calls: tuple[StoredToolCall, ...] = ()
 
 
-class ToolResultItem(_StoredItem):
+class ToolResultItem(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="tool_result"):
     """The result of one call under the session's durable `tool_call_id`."""
 
-    type: Literal["tool_result"] = "tool_result"
     tool_call_id: str
     tool_name: str
     output: str
@@ -65,22 +58,13 @@ class ToolResultItem(_StoredItem):
 
 StoredItem: TypeAlias = UserTextItem | ModelOutputItem | ToolResultItem
 
-_ADAPTER: TypeAdapter[StoredItem] = TypeAdapter(Annotated[StoredItem, Field(discriminator="type")])
-
-
-_MOST_CACHED_CHARACTERS = 8_192
-
-
-# Stored items never change, and every model call of a session reads all of them again. Large ones are few, and would
-# fill the memory.
-@functools.lru_cache(maxsize=16_384)
-def _decode(text: str) -> StoredItem:
-    return _ADAPTER.validate_json(text)
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[StoredItem] = msgspec.json.Decoder(StoredItem)
 
 
 def encode_framework_item(item: StoredItem) -> str:
     """JSON text of a stored item."""
-    return item.model_dump_json()
+    return _encoder.encode(item).decode()
 
 
 def decode_framework_item(text: str) -> StoredItem:
@@ -90,10 +74,9 @@ def decode_framework_item(text: str) -> StoredItem:
         UnreadableFrameworkItemError: It is none of the three shapes.
     """
     try:
-        return _decode(text) if len(text) <= _MOST_CACHED_CHARACTERS else _ADAPTER.validate_json(text)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UnreadableFrameworkItemError(
-            f"a stored message is not a Stepwise item ({problem['msg']}); a session keeps the runner it was started "
+            f"a stored message is not a Stepwise item ({error}); a session keeps the runner it was started "
             "with, so start a new session for another runner"
         ) from error
