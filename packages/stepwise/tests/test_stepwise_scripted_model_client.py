@@ -17,6 +17,7 @@ from dex_agents_stepwise import (
     ModelUserText,
     ScriptedModelClient,
     ScriptedModelReply,
+    ScriptedReplyHold,
     ScriptedToolCall,
 )
 
@@ -97,6 +98,95 @@ def test_reading_the_request() -> None:
     assert ScriptedModelClient.tool_results(request(ModelUserText(text="three"))) == []
 
 
+@pytest.mark.parametrize(
+    ("after_deltas", "sent"),
+    [(0, []), (1, ["re"]), (2, ["re", "ab"]), (3, ["re", "ab", "cd"]), (9, ["re", "ab", "cd"])],
+)
+def test_a_held_reply_goes_on_when_it_is_released(after_deltas: int, sent: list[str]) -> None:
+    async def scenario() -> None:
+        arrived: list[str] = []
+        hold = ScriptedReplyHold(after_deltas=after_deltas)
+        client = ScriptedModelClient(
+            lambda request: ScriptedModelReply(text="abcd", reasoning="re", hold=hold), delta_characters=2
+        )
+        asked = request(on_text_delta=arrived.append, on_reasoning_delta=arrived.append)
+        call = asyncio.create_task(client.generate(asked))
+        await hold.wait_until_reached()
+        assert arrived == sent
+        assert not call.done()
+        hold.release()
+        assert (await call).text == "abcd"
+        assert arrived == ["re", "ab", "cd"]
+        assert (await client.generate(asked)).text == "abcd"  # a released hold stays open
+        assert client.cancelled_requests == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_held_reply_can_be_cancelled_and_is_recorded_so() -> None:
+    async def scenario() -> None:
+        arrived: list[str] = []
+        hold = ScriptedReplyHold(after_deltas=1)
+        client = ScriptedModelClient(lambda request: ScriptedModelReply(text="abcd", hold=hold), delta_characters=2)
+        asked = request(on_text_delta=arrived.append)
+        call = asyncio.create_task(client.generate(asked))
+        await hold.wait_until_reached()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert arrived == ["ab"]
+        assert client.requests == (asked,)
+        assert client.cancelled_requests == (asked,)
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_script_cleans_up() -> None:
+    async def scenario() -> None:
+        started, cleaned_up = asyncio.Event(), asyncio.Event()
+
+        async def reply(request: ModelRequest) -> ScriptedModelReply:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaned_up.set()
+            raise AssertionError("nobody sets the event")
+
+        client = ScriptedModelClient(reply)
+        call = asyncio.create_task(client.generate(request()))
+        await started.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert cleaned_up.is_set()
+        assert len(client.cancelled_requests) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+def test_a_stream_can_be_cancelled_between_two_pieces(seconds: float) -> None:
+    async def scenario() -> None:
+        arrived: list[str] = []
+
+        def cancel_midway(text: str) -> None:
+            arrived.append(text)
+            if len(arrived) == (1 if seconds else 2):
+                call.cancel()
+
+        client = ScriptedModelClient(
+            lambda request: ScriptedModelReply(text="abcdefgh"), delta_characters=1, delta_interval_seconds=seconds
+        )
+        call = asyncio.create_task(client.generate(request(on_text_delta=cancel_midway)))
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert arrived == (["a"] if seconds else ["a", "b"])
+        assert len(client.cancelled_requests) == 1
+
+    asyncio.run(scenario())
+
+
 def test_wrong_values_are_refused() -> None:
     wrong: Any = "not a function"
 
@@ -107,6 +197,10 @@ def test_wrong_values_are_refused() -> None:
         ScriptedModelClient(wrong)
     with pytest.raises(ValueError, match="delta_characters"):
         ScriptedModelClient(no_reply, delta_characters=0)
+    with pytest.raises(ValueError, match="delta_interval_seconds"):
+        ScriptedModelClient(no_reply, delta_interval_seconds=-1)
+    with pytest.raises(ValueError, match="after_deltas"):
+        ScriptedReplyHold(after_deltas=-1)
     with pytest.raises(ValueError, match="max_recorded_requests"):
         ScriptedModelClient(no_reply, max_recorded_requests=-1)
     with pytest.raises(TypeError, match="ScriptedModelReply, not 'text'"):

@@ -25,7 +25,12 @@ from dex_agents_stepwise.model_client import (
     ModelToolResult,
     ModelUserText,
 )
-from dex_agents_stepwise.scripted_model_client import ScriptedModelClient, ScriptedModelReply, ScriptedToolCall
+from dex_agents_stepwise.scripted_model_client import (
+    ScriptedModelClient,
+    ScriptedModelReply,
+    ScriptedReplyHold,
+    ScriptedToolCall,
+)
 from dex_agents_stepwise.session_flow import create_stepwise_agent_session_flow
 from dex_agents_stepwise.stepwise_agent_runner import StepwiseAgentRunner
 from dex_agents_stepwise.tool_call_context import ToolCallContext
@@ -49,6 +54,7 @@ __all__ = (
     "ModelUserText",
     "ScriptedModelClient",
     "ScriptedModelReply",
+    "ScriptedReplyHold",
     "ScriptedToolCall",
     "StepwiseAgentRunner",
     "StoredItem",
