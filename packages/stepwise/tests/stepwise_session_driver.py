@@ -170,6 +170,8 @@ class SessionDriver:
             "framework_run_state": self.run_state,
             "model_step_count": self.model_steps,
             "tool_policies": self.tool_policies,
+            "default_tool_effect": self.runner.definition.default_tool_effect,
+            "enabled_built_in_tools": tuple(self.runner.definition.built_in_tools),
             **fields,
         }
         return AgentTurnContext(**given)
@@ -252,6 +254,9 @@ class StrictModelClient:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         check_transcript(request, has_odd_ids=self.has_odd_ids)
+        first, last = request.input_items[0], request.input_items[-1]
+        assert isinstance(first, ModelUserText), "the input does not begin with a user"
+        assert isinstance(last, (ModelUserText, ModelToolResult)), "there is nothing to answer"
         return await self.client.generate(request)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dex_agents_stepwise
-from dex_agents import ToolEffect, ToolPolicy
+from dex_agents import AgentSessionOptions, ToolEffect, ToolPolicy
 from dex_agents_stepwise import (
     AgentDefinition,
     ModelSettings,
@@ -56,7 +56,13 @@ def test_defaults() -> None:
         ("tool_policies", {"refund": "read"}, TypeError),
         ("tool_policies", {"refnd": ToolPolicy()}, ValueError),
         ("default_tool_effect", "destroy", ValueError),
-        ("built_in_tools", ["ask_user"], ValueError),
+        ("tool_policies", {"ask_user": ToolPolicy()}, ValueError),
+        ("built_in_tools", ["ask_users"], ValueError),
+        ("built_in_tools", ["ask_user", "durable_wait", "ask_user"], ValueError),
+        ("built_in_tools", "ask_user", TypeError),
+        ("max_durable_wait", 60, TypeError),
+        ("max_durable_wait", timedelta(0), ValueError),
+        ("max_durable_wait", timedelta(seconds=1.5), ValueError),
         ("max_model_calls_per_turn", 0, ValueError),
         ("max_model_calls_per_turn", 2.5, TypeError),
         ("max_model_calls_per_turn", True, TypeError),
@@ -77,6 +83,8 @@ def test_the_flow_takes_its_options_from_the_definition() -> None:
         tool_policies=policies,
         default_tool_effect=ToolEffect.READ,
         interrupt_deadline=timedelta(hours=1),
+        built_in_tools=["ask_user", "durable_wait"],
+        max_durable_wait=timedelta(days=7),
         event_stream_capacity_bytes=4096,
     )
     flow = create_stepwise_agent_session_flow(definition, "SupportAgent", max_tool_result_bytes=2048)
@@ -85,14 +93,41 @@ def test_the_flow_takes_its_options_from_the_definition() -> None:
     assert flow.options.tool_policies == policies
     assert flow.options.default_tool_effect is ToolEffect.READ
     assert flow.options.interrupt_deadline == timedelta(hours=1)
+    assert flow.options.built_in_tools == ("ask_user", "durable_wait")
+    assert flow.options.max_durable_wait == timedelta(days=7)
     assert flow.options.event_stream_capacity_bytes == 4096
     assert flow.options.max_tool_result_bytes == 2048
 
 
-@pytest.mark.parametrize("option", ["tool_policies", "default_tool_effect", "interrupt_deadline"])
+def test_the_flow_keeps_the_sessions_defaults() -> None:
+    flow = create_stepwise_agent_session_flow(define(), "SupportAgent")
+    assert flow.options.built_in_tools == ()
+    assert flow.options.max_durable_wait == AgentSessionOptions().max_durable_wait
+    assert flow.options.event_stream_capacity_bytes == AgentSessionOptions().event_stream_capacity_bytes
+
+
+@pytest.mark.parametrize("option", ["tool_policies", "default_tool_effect", "interrupt_deadline", "built_in_tools"])
 def test_an_option_that_belongs_into_the_definition_is_refused(option: str) -> None:
     with pytest.raises(TypeError, match=f"set {option} in the AgentDefinition"):
         create_stepwise_agent_session_flow(define(), "SupportAgent", **{option: None})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("max_durable_wait", timedelta(hours=1)), ("event_stream_capacity_bytes", 4096)]
+)
+def test_an_option_is_given_once(option: str, value: Any) -> None:
+    flow = create_stepwise_agent_session_flow(define(), "SupportAgent", **{option: value})
+    assert getattr(flow.options, option) == value
+    with pytest.raises(TypeError, match=f"set {option} in the AgentDefinition"):
+        create_stepwise_agent_session_flow(define(**{option: value}), "SupportAgent", **{option: value})
+
+
+@pytest.mark.parametrize("name", ["ask_user", "durable_wait"])
+def test_a_function_tool_must_not_have_the_name_of_an_enabled_built_in_tool(name: str) -> None:
+    own = function_tool(refund.function, name=name)
+    with pytest.raises(ValueError, match=rf"AgentDefinition\.tools: tool '{name}' uses the name of an enabled"):
+        define(tools=[refund, own], built_in_tools=[name])
+    assert define(tools=[refund, own]).tools == (refund, own)
 
 
 def test_public_names() -> None:

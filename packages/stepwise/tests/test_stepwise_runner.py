@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,77 +39,11 @@ from dex_agents_stepwise import (
     ModelUserText,
     ScriptedModelClient,
     ScriptedModelReply,
-    ScriptedToolCall,
     StepwiseAgentRunner,
-    function_tool,
 )
 
+from .stepwise_agent import TOOLS, Agent, ask, call, say
 from .stepwise_session_driver import SessionDriver, StrictModelClient, final, tool_call, tool_execution
-
-
-@function_tool(effect="read")
-def lookup_order(order_id: int) -> dict[str, Any]:
-    """Look up an order."""
-    return {"order_id": order_id, "status": "paid"}
-
-
-@function_tool(effect="non_idempotent_write")
-def refund_order(order_id: int = 0) -> str:
-    """Refund an order."""
-    return f"refunded {order_id}"
-
-
-@function_tool(requires_approval=False)
-async def note(text: str = "") -> str:
-    return f"noted {text}"
-
-
-TOOLS = (lookup_order, refund_order, note)
-
-
-def call(tool_name: str, arguments: Any = "", call_id: str | None = None) -> ScriptedToolCall:
-    return ScriptedToolCall(tool_name=tool_name, arguments=arguments, tool_call_id=call_id)
-
-
-def script(*replies: ScriptedModelReply) -> Callable[[ModelRequest], ScriptedModelReply]:
-    """The replies one after the other; a model call too many fails the test."""
-    remaining = list(replies)
-    return lambda request: remaining.pop(0)
-
-
-def say(text: str) -> ScriptedModelReply:
-    return ScriptedModelReply(text=text)
-
-
-def ask(*calls: ScriptedToolCall, text: str = "") -> ScriptedModelReply:
-    return ScriptedModelReply(text=text, tool_calls=calls)
-
-
-class Agent:
-    """A runner with a scripted model behind the strict provider, and its session."""
-
-    def __init__(
-        self,
-        *replies: ScriptedModelReply,
-        has_odd_ids: bool = False,
-        session_policies: dict[str, ToolPolicy] | None = None,
-        **fields: Any,
-    ) -> None:
-        self.model = ScriptedModelClient(script(*replies))
-        definition: dict[str, Any] = {
-            "name": "support",
-            "instructions": "Help.",
-            "model": StrictModelClient(self.model, has_odd_ids=has_odd_ids),
-            "tools": TOOLS,
-            **fields,
-        }
-        self.runner = StepwiseAgentRunner(AgentDefinition(**definition))
-        self.session = SessionDriver(self.runner, session_policies)
-
-    def results_seen(self, request: int = -1) -> list[str]:
-        """The outputs of every tool result in a request, oldest first."""
-        items = self.model.requests[request].input_items
-        return [item.output for item in items if isinstance(item, ModelToolResult)]
 
 
 def items(messages: Sequence[FrameworkMessage]) -> list[dict[str, Any]]:
@@ -462,14 +396,6 @@ def test_messages_of_another_runner_refuse_the_turn_at_once() -> None:
     agent.session.store(FrameworkMessage(role="assistant", framework_item='{"kind": "response"}', text="hello"))
     with pytest.raises(TurnRefusedError, match="not a Stepwise item"):
         asyncio.run(agent.session.model_step())
-    assert agent.model.requests == ()
-
-
-def test_built_in_tools_the_runner_does_not_know_fail_before_the_model_call() -> None:
-    agent = Agent(say("never"))
-    agent.session.begin_turn("hi")
-    with pytest.raises(ValueError, match="'ask_user'"):
-        asyncio.run(agent.runner.run_model_step(agent.session.turn_context(enabled_built_in_tools=("ask_user",))))
     assert agent.model.requests == ()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from dex_agents import AgentPlan, InteractionMode, ToolEffect, ToolPolicy
+from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentPlan, InteractionMode, ToolEffect, ToolPolicy
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelClient, ModelSettings
 
@@ -51,9 +51,12 @@ class AgentDefinition:
         tools: Tools made by `function_tool`, offered in this order.
         tool_policies: Policies by tool name; they beat what a tool says about itself.
         default_tool_effect: Effect of a tool that declares none.
-        built_in_tools: Built-in tools of the session. None exists yet, so it must be empty.
+        built_in_tools: Names of the session's built-in tools that the model is offered, behind `tools`: `ask_user`,
+            `durable_wait`.
+        max_durable_wait: The longest `durable_wait`, a positive multiple of one second; None for the session's
+            default.
         max_model_calls_per_turn: After this many model calls in a turn, the next one offers no tools.
-        interrupt_deadline: How long an approval waits before the call is rejected; None waits for ever.
+        interrupt_deadline: How long an approval or a question waits before it is decided; None waits for ever.
         event_stream_capacity_bytes: Bytes of live events kept for all sessions together; None for the session's
             default.
 
@@ -70,6 +73,7 @@ class AgentDefinition:
     tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED
     built_in_tools: Sequence[str] = ()
+    max_durable_wait: timedelta | None = None
     max_model_calls_per_turn: int = DEFAULT_MAX_MODEL_CALLS_PER_TURN
     interrupt_deadline: timedelta | None = None
     event_stream_capacity_bytes: int | None = None
@@ -87,22 +91,19 @@ class AgentDefinition:
         if not isinstance(self.model_settings, ModelSettings):
             raise TypeError(f"AgentDefinition.model_settings must be ModelSettings, not {self.model_settings!r}")
         self._check_tools()
+        self._check_built_in_tools()
         self._check_policies()
-        if self.built_in_tools:
-            raise ValueError(
-                f"AgentDefinition.built_in_tools: {list(self.built_in_tools)!r} is not available; "
-                "this release has no built-in tools"
-            )
         _check_positive("max_model_calls_per_turn", self.max_model_calls_per_turn)
         if self.event_stream_capacity_bytes is not None:
             _check_positive("event_stream_capacity_bytes", self.event_stream_capacity_bytes)
         if self.interrupt_deadline is not None:
-            if not isinstance(self.interrupt_deadline, timedelta):
-                raise TypeError(
-                    f"AgentDefinition.interrupt_deadline must be a timedelta or None, not {self.interrupt_deadline!r}"
+            _check_positive_duration("interrupt_deadline", self.interrupt_deadline)
+        if self.max_durable_wait is not None:
+            _check_positive_duration("max_durable_wait", self.max_durable_wait)
+            if self.max_durable_wait % timedelta(seconds=1):
+                raise ValueError(
+                    f"AgentDefinition.max_durable_wait must be a multiple of one second, not {self.max_durable_wait}"
                 )
-            if self.interrupt_deadline <= timedelta(0):
-                raise ValueError(f"AgentDefinition.interrupt_deadline must be positive, not {self.interrupt_deadline}")
 
     def _check_tools(self) -> None:
         object.__setattr__(self, "tools", tuple(self.tools))
@@ -114,11 +115,32 @@ class AgentDefinition:
                 raise ValueError(f"AgentDefinition.tools: two tools are named {tool.name!r}")
             names.add(tool.name)
 
+    def _check_built_in_tools(self) -> None:
+        if isinstance(self.built_in_tools, str):
+            raise TypeError(
+                f"AgentDefinition.built_in_tools must be a sequence of names, not the text {self.built_in_tools!r}"
+            )
+        object.__setattr__(self, "built_in_tools", tuple(self.built_in_tools))
+        for name in self.built_in_tools:
+            if name not in BUILT_IN_TOOL_DEFINITIONS:
+                known = ", ".join(BUILT_IN_TOOL_DEFINITIONS)
+                raise ValueError(
+                    f"AgentDefinition.built_in_tools has {name!r}; the built-in tools of this release are {known}"
+                )
+            if self.built_in_tools.count(name) > 1:
+                raise ValueError(f"AgentDefinition.built_in_tools names {name!r} twice")
+            if any(tool.name == name for tool in self.tools):
+                raise ValueError(f"AgentDefinition.tools: tool {name!r} uses the name of an enabled built-in tool")
+
     def _check_policies(self) -> None:
         object.__setattr__(self, "tool_policies", dict(self.tool_policies))
         for name, policy in self.tool_policies.items():
             if not isinstance(policy, ToolPolicy):
                 raise TypeError(f"AgentDefinition.tool_policies[{name!r}] must be a ToolPolicy, not {policy!r}")
+            if name in self.built_in_tools:
+                raise ValueError(
+                    f"AgentDefinition.tool_policies[{name!r}] is for a built-in tool, whose policy is fixed; remove it"
+                )
             if all(tool.name != name for tool in self.tools):
                 raise ValueError(f"AgentDefinition.tool_policies: the agent has no tool named {name!r}")
         try:
@@ -135,3 +157,10 @@ def _check_positive(name: str, value: object) -> None:
         raise TypeError(f"AgentDefinition.{name} must be a whole number, not {value!r}")
     if value < 1:
         raise ValueError(f"AgentDefinition.{name} must be at least 1, not {value}")
+
+
+def _check_positive_duration(name: str, value: object) -> None:
+    if not isinstance(value, timedelta):
+        raise TypeError(f"AgentDefinition.{name} must be a timedelta or None, not {value!r}")
+    if value <= timedelta(0):
+        raise ValueError(f"AgentDefinition.{name} must be positive, not {value}")

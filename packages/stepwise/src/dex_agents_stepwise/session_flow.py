@@ -27,9 +27,12 @@ def create_stepwise_agent_session_flow(definition: AgentDefinition, flow_type: s
         "tool_policies": definition.tool_policies,
         "default_tool_effect": definition.default_tool_effect,
         "interrupt_deadline": definition.interrupt_deadline,
+        "built_in_tools": definition.built_in_tools,
     }
-    if repeated := sorted(from_definition.keys() & options.keys()):
-        raise TypeError(f"set {', '.join(repeated)} in the AgentDefinition, not in the options of the Flow")
+    if definition.max_durable_wait is not None:
+        from_definition["max_durable_wait"] = definition.max_durable_wait
     if definition.event_stream_capacity_bytes is not None:
         from_definition["event_stream_capacity_bytes"] = definition.event_stream_capacity_bytes
+    if repeated := sorted(from_definition.keys() & options.keys()):
+        raise TypeError(f"set {', '.join(repeated)} in the AgentDefinition, not in the options of the Flow")
     return create_agent_session_flow(StepwiseAgentRunner(definition), flow_type, **{**from_definition, **options})

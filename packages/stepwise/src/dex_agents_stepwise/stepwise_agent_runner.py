@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from dex_agents import (
+    BUILT_IN_TOOL_DEFINITIONS,
     AgentTurnContext,
     AgentTurnOutcome,
     AgentUsage,
@@ -21,6 +22,7 @@ from dex_agents import (
     TurnCompleted,
     TurnRefusedError,
 )
+from dex_agents.session.built_in_tools import BUILT_IN_TOOL_POLICY
 from dex_agents.session.policies import resolve_tool_policy
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT, model_call_limit_text, unknown_tool_text
 from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext
@@ -63,14 +65,14 @@ class StepwiseAgentRunner:
 
         Raises:
             TurnRefusedError: The session's messages were written by another runner.
-            ValueError: The session offers built-in tools that this release does not know.
+            TypeError: A tool of the agent has the name of an enabled built-in tool.
+            ValueError: The session has a built-in tool that this release does not know.
         """
-        if turn.enabled_built_in_tools:
-            raise ValueError(f"the built-in tools {list(turn.enabled_built_in_tools)!r} are not available in Stepwise")
+        offered_tools = (*self._tool_definitions, *self._built_in_tools(turn))
         model_calls = _model_calls(turn.framework_run_state)
         limit_reached = model_calls >= self.definition.max_model_calls_per_turn
         results = unstored_result_messages(turn)
-        request = await self._request(turn, results, limit_reached)
+        request = await self._request(turn, results, () if limit_reached else offered_tools)
         response = await self.definition.model.generate(request)
         if not isinstance(response, ModelResponse):
             raise TypeError(f"the model client must return a ModelResponse, not {type(response).__name__}")
@@ -105,8 +107,26 @@ class StepwiseAgentRunner:
         """The results of the calls whose model output is stored, so that the transcript stays complete."""
         return unstored_result_messages(turn)
 
+    def _built_in_tools(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
+        # The definition checks its own built-in tools; a Flow built without it may enable others.
+        for name in turn.enabled_built_in_tools:
+            if name not in BUILT_IN_TOOL_DEFINITIONS:
+                raise ValueError(f"the session enables the built-in tool {name!r}, which this release does not know")
+            if name in self._tools:
+                raise TypeError(f"tool {name} uses the name of an enabled built-in tool")
+        definitions = (BUILT_IN_TOOL_DEFINITIONS[name] for name in turn.enabled_built_in_tools)
+        return tuple(
+            ModelToolDefinition(
+                name=definition.name, description=definition.description, parameters=definition.parameters
+            )
+            for definition in definitions
+        )
+
     async def _request(
-        self, turn: AgentTurnContext, results: Sequence[FrameworkMessage], limit_reached: bool
+        self,
+        turn: AgentTurnContext,
+        results: Sequence[FrameworkMessage],
+        offered_tools: tuple[ModelToolDefinition, ...],
     ) -> ModelRequest:
         model = self.definition.model
         try:
@@ -118,8 +138,8 @@ class StepwiseAgentRunner:
             input_items=build_input_items(
                 stored, provider=model.provider, api=model.api, missing_result=OUTCOME_UNKNOWN_TOOL_RESULT
             ),
-            tools=() if limit_reached else self._tool_definitions,
-            tool_choice="none" if limit_reached or not self._tool_definitions else "auto",
+            tools=offered_tools,
+            tool_choice="auto" if offered_tools else "none",
             settings=self.definition.model_settings,
             on_text_delta=turn.events.write_text_delta,
             on_reasoning_delta=turn.events.write_reasoning_delta,
@@ -151,6 +171,8 @@ class StepwiseAgentRunner:
         )
 
     def _policy(self, turn: AgentTurnContext, tool_name: str) -> ResolvedToolPolicy:
+        if tool_name in turn.enabled_built_in_tools:
+            return BUILT_IN_TOOL_POLICY
         tool = self._tools.get(tool_name)
         if tool is None:
             # It only tells the model that there is no such tool; nobody needs to approve that.
