@@ -24,6 +24,8 @@ from dex_agents import (
     ToolExecutionError,
     ToolExecutionResult,
     ToolPolicy,
+    ToolTaskCancellation,
+    ToolTaskPoll,
     TurnCompleted,
 )
 from dex_agents.session.identity import allocate_tool_call_id, idempotency_key
@@ -106,6 +108,35 @@ def tool_execution(call: AgentToolCall, **fields: Any) -> DeferredToolExecution:
         **fields,
     }
     return DeferredToolExecution(**given)
+
+
+def task_poll(call: AgentToolCall, **fields: Any) -> ToolTaskPoll:
+    """One attempt of a poll."""
+    given: dict[str, Any] = {
+        "flow_id": SESSION_ID,
+        "turn_id": "turn-1",
+        "tool_call": call,
+        "idempotency_key": idempotency_key(SESSION_ID, "turn-1", call.tool_call_id),
+        "attempt": 1,
+        "step_execution_id": 8,
+        "events": RecordedEvents(),
+        "heartbeat": no_heartbeat,
+        **fields,
+    }
+    return ToolTaskPoll(**given)
+
+
+def task_cancellation(call: AgentToolCall, **fields: Any) -> ToolTaskCancellation:
+    """One attempt to stop a task."""
+    given: dict[str, Any] = {
+        "flow_id": SESSION_ID,
+        "turn_id": "turn-1",
+        "tool_call": call,
+        "idempotency_key": idempotency_key(SESSION_ID, "turn-1", call.tool_call_id),
+        "attempt": 1,
+        **fields,
+    }
+    return ToolTaskCancellation(**given)
 
 
 Decide = Callable[[AgentToolCall], AgentToolCall | None]

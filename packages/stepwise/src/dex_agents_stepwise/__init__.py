@@ -34,13 +34,16 @@ from dex_agents_stepwise.scripted_model_client import (
 from dex_agents_stepwise.session_flow import create_stepwise_agent_session_flow
 from dex_agents_stepwise.stepwise_agent_runner import StepwiseAgentRunner
 from dex_agents_stepwise.tool_call_context import ToolCallContext
+from dex_agents_stepwise.tool_questions import SwallowedQuestionError, ToolInputRequired
 from dex_agents_stepwise.tool_results import UnrenderableToolResultError, render_tool_result
+from dex_agents_stepwise.tool_tasks import MissingToolTaskPollerError, ToolTaskContext, ToolTaskFunction
 
 __all__ = (
     "AgentDefinition",
     "FunctionTool",
     "InstructionContext",
     "Instructions",
+    "MissingToolTaskPollerError",
     "ModelClient",
     "ModelInputItem",
     "ModelOutput",
@@ -59,9 +62,13 @@ __all__ = (
     "StepwiseAgentRunner",
     "StoredItem",
     "StoredToolCall",
+    "SwallowedQuestionError",
     "ToolCallContext",
     "ToolEffectName",
+    "ToolInputRequired",
     "ToolResultItem",
+    "ToolTaskContext",
+    "ToolTaskFunction",
     "UnreadableFrameworkItemError",
     "UnrenderableToolResultError",
     "UserTextItem",

@@ -16,15 +16,20 @@ from pydantic import ValidationError
 from dex_agents import (
     DeferredToolExecution,
     DeferredToolOutcome,
+    RunnerContractError,
     ToolEffect,
     ToolExecutionError,
     ToolExecutionResult,
     ToolInputRequested,
+    ToolTaskCancellation,
+    ToolTaskPending,
+    ToolTaskPoll,
+    ToolTaskPollOutcome,
     ToolTaskStarted,
-    run_sync_call,
 )
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.texts import invalid_arguments_text
+from dex_agents_stepwise.application_function import ApplicationFunction
 from dex_agents_stepwise.argument_validation import ArgumentValidator, conversion_problems
 from dex_agents_stepwise.function_docstring import read_function_docstring
 from dex_agents_stepwise.function_signature import (
@@ -34,7 +39,15 @@ from dex_agents_stepwise.function_signature import (
 )
 from dex_agents_stepwise.parameter_schema import checked_parameter_schema
 from dex_agents_stepwise.tool_call_context import ToolCallContext, context_of_execution
+from dex_agents_stepwise.tool_questions import SwallowedQuestionError, ToolInputRequired
 from dex_agents_stepwise.tool_results import UnrenderableToolResultError, render_tool_result
+from dex_agents_stepwise.tool_tasks import (
+    ToolTaskFunction,
+    context_of_cancellation,
+    context_of_poll,
+    missing_task_poller,
+    task_function,
+)
 
 __all__ = ["FunctionTool", "ToolEffectName", "function_tool"]
 
@@ -57,6 +70,8 @@ class FunctionTool(Generic[Arguments, Result]):
         effect: What the tool does to the world; None leaves it to the agent's `default_tool_effect`.
         requires_approval: Whether a person must approve each call; None leaves it to the effect.
         function: The function.
+        poll_task: Asks how the remote work of a call is.
+        cancel_task: Stops the remote work of a call.
     """
 
     name: str
@@ -65,7 +80,11 @@ class FunctionTool(Generic[Arguments, Result]):
     effect: ToolEffect | None
     requires_approval: bool | None
     function: Callable[Arguments, Result]
-    _is_async: bool
+    poll_task: ToolTaskFunction | None
+    cancel_task: ToolTaskFunction | None
+    _call: ApplicationFunction
+    _poll: ApplicationFunction | None
+    _cancel: ApplicationFunction | None
     _context_parameter: str | None
     _signature: SignatureArguments | None
     _arguments_parameter: str | None
@@ -101,28 +120,70 @@ class FunctionTool(Generic[Arguments, Result]):
         Synchronous functions run in a thread. What the function raises passes through.
 
         Raises:
-            ToolExecutionError: The arguments do not fit, or the result cannot be turned into text.
+            ToolExecutionError: The arguments do not fit, or the result cannot be turned into text; or a `read` tool
+                without `poll_task` started remote work.
+            MissingToolTaskPollerError: Another tool without `poll_task` did.
+            SwallowedQuestionError: The function caught what `ask_user` raised.
+            RunnerContractError: The function returned what only a poll may return.
         """
         arguments = self.read_arguments(execution.tool_call.arguments_to_run)
+        context = context_of_execution(execution, asyncio.get_running_loop(), can_poll=self._poll is not None)
         if self._context_parameter is not None:
-            arguments[self._context_parameter] = context_of_execution(execution, asyncio.get_running_loop())
-        if self._is_async:
-            return self._outcome(await self._call(arguments))
-        result = await run_sync_call(self._call_in_thread, arguments)
-        return self._outcome(await result.awaitable) if isinstance(result, _Awaited) else result
+            arguments[self._context_parameter] = context
+        try:
+            outcome = await self._call.call(self._outcome, **arguments)
+        except ToolInputRequired as required:
+            return required.request
+        except BaseExceptionGroup as group:
+            if group.subgroup(ToolInputRequired) is None:
+                raise
+            raise SwallowedQuestionError(self.name) from group
+        if context.questions.is_asking:
+            raise SwallowedQuestionError(self.name)
+        if isinstance(outcome, ToolTaskStarted) and self._poll is None and execution.supports_tool_tasks:
+            # The session would poll it: other tools of the agent can.
+            raise missing_task_poller(execution.tool_call)
+        return outcome
 
-    def _call(self, arguments: dict[str, Any]) -> Any:
-        function: Callable[..., Any] = self.function
-        return function(**arguments)
+    async def poll(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
+        """Ask once how the remote work of a call is.
 
-    def _call_in_thread(self, arguments: dict[str, Any]) -> DeferredToolOutcome | _Awaited:
-        result = self._call(arguments)
-        # The function was not declared async but returned a coroutine, as a wrapped or partial one may.
-        return _Awaited(result) if inspect.isawaitable(result) else self._outcome(result)
+        Raises:
+            ToolExecutionError: The result cannot be turned into text; or the tool has no `poll_task` any more and the
+                call is a `read`.
+            MissingToolTaskPollerError: The same for any other call.
+            RunnerContractError: `poll_task` returned nothing, or what only the tool may return.
+        """
+        if self._poll is None:
+            raise missing_task_poller(poll.tool_call)
+        return await self._poll.call(self._poll_outcome, context_of_poll(poll))
+
+    async def cancel(self, cancellation: ToolTaskCancellation) -> None:
+        """Stop the remote work of a call, when the tool can."""
+        if self._cancel is not None:
+            await self._cancel.call(_ignore_result, context_of_cancellation(cancellation))
 
     def _outcome(self, result: object) -> DeferredToolOutcome:
         if isinstance(result, (ToolExecutionResult, ToolInputRequested, ToolTaskStarted)):
             return result
+        if isinstance(result, ToolTaskPending):
+            raise RunnerContractError(
+                f"tool {self.name!r} must return ToolTaskStarted; ToolTaskPending is for its poll_task"
+            )
+        return self._rendered(result)
+
+    def _poll_outcome(self, result: object) -> ToolTaskPollOutcome:
+        if isinstance(result, (ToolExecutionResult, ToolInputRequested, ToolTaskPending)):
+            return result
+        # A forgotten return must not look like a task that ended.
+        if result is None or isinstance(result, ToolTaskStarted):
+            raise RunnerContractError(
+                f"poll_task of tool {self.name!r} must return ToolTaskPending while the task runs and its result at "
+                f"the end, not {result!r}"
+            )
+        return self._rendered(result)
+
+    def _rendered(self, result: object) -> ToolExecutionResult:
         try:
             return ToolExecutionResult(output=render_tool_result(self.name, result))
         except UnrenderableToolResultError as error:
@@ -132,9 +193,8 @@ class FunctionTool(Generic[Arguments, Result]):
         return ToolExecutionError(invalid_arguments_text(self.name, "; ".join(problems)))
 
 
-@dataclass(frozen=True)
-class _Awaited:
-    awaitable: Any
+def _ignore_result(result: object) -> None:
+    """A cancellation has no result."""
 
 
 @overload
@@ -147,6 +207,8 @@ def function_tool(
     parameters: Mapping[str, Any] | None = None,
     effect: ToolEffect | ToolEffectName | None = None,
     requires_approval: bool | None = None,
+    poll_task: ToolTaskFunction | None = None,
+    cancel_task: ToolTaskFunction | None = None,
 ) -> FunctionTool[Arguments, Result]: ...
 
 
@@ -158,6 +220,8 @@ def function_tool(
     parameters: Mapping[str, Any] | None = None,
     effect: ToolEffect | ToolEffectName | None = None,
     requires_approval: bool | None = None,
+    poll_task: ToolTaskFunction | None = None,
+    cancel_task: ToolTaskFunction | None = None,
 ) -> Callable[[Callable[Arguments, Result]], FunctionTool[Arguments, Result]]: ...
 
 
@@ -170,6 +234,8 @@ def function_tool(
     parameters: Mapping[str, Any] | None = None,
     effect: ToolEffect | ToolEffectName | None = None,
     requires_approval: bool | None = None,
+    poll_task: ToolTaskFunction | None = None,
+    cancel_task: ToolTaskFunction | None = None,
 ) -> Any:
     """Make a tool of a function, as a decorator (with or without arguments) or called with the function.
 
@@ -178,7 +244,11 @@ def function_tool(
     parameter annotated with `ToolCallContext` receives the context of the call and is no argument of the model.
 
     The function may be async; a synchronous one runs in a thread. A `str` it returns is the output as it is; anything
-    else becomes JSON.
+    else becomes JSON. It may ask the user first with `ToolCallContext.ask_user`, or return `ToolInputRequested`.
+
+    A tool with `poll_task` may start remote work and return `ToolTaskStarted`. The session then calls `poll_task` from
+    time to time; no Step waits in between. It returns `ToolTaskPending` while the work goes on, `ToolInputRequested`
+    when the work needs an answer, and the tool's result at the end.
 
     Args:
         function: The function.
@@ -187,6 +257,10 @@ def function_tool(
         parameters: JSON Schema of the arguments object.
         effect: What the tool does to the world, which decides attempts, approval and how a lost call is recorded.
         requires_approval: Whether a person must approve each call.
+        poll_task: Function of a `ToolTaskContext`, sync or async. A crash repeats it, so it must only read the task,
+            or deliver an answer idempotently.
+        cancel_task: Function of a `ToolTaskContext`, sync or async, that stops the work of a cancelled turn, best
+            effort. It may be called again for the same task.
 
     Raises:
         TypeError: A value has the wrong type, or the function's signature cannot be a tool's; names the tool.
@@ -200,6 +274,8 @@ def function_tool(
             parameters=parameters,
             effect=effect,
             requires_approval=requires_approval,
+            poll_task=poll_task,
+            cancel_task=cancel_task,
         )
     if not callable(function):
         raise TypeError(f"function_tool needs a function, not {function!r}")
@@ -208,6 +284,8 @@ def function_tool(
         raise TypeError(f"tool {tool_name!r}: requires_approval must be True, False or None, not {requires_approval!r}")
     if next(iter(inspect.signature(function).parameters), None) == "self":
         raise TypeError(f"tool {tool_name!r}: make the tool of a bound method: function_tool(object.{tool_name})")
+    if cancel_task is not None and poll_task is None:
+        raise TypeError(f"tool {tool_name!r}: cancel_task is for a tool with poll_task")
     contexts = find_annotated_parameters(function, ToolCallContext)
     if len(contexts) > 1:
         raise TypeError(f"tool {tool_name!r}: only one parameter can take the ToolCallContext, not {contexts}")
@@ -225,7 +303,11 @@ def function_tool(
         effect=_checked_effect(tool_name, effect),
         requires_approval=requires_approval,
         function=function,
-        _is_async=_is_async(function, tool_name),
+        poll_task=poll_task,
+        cancel_task=cancel_task,
+        _call=ApplicationFunction.of(function, tool_name),
+        _poll=task_function(tool_name, "poll_task", poll_task),
+        _cancel=task_function(tool_name, "cancel_task", cancel_task),
         _context_parameter=contexts[0] if contexts else None,
         _signature=signature,
         _arguments_parameter=arguments_parameter,
@@ -261,11 +343,3 @@ def _only_parameter(function: Callable[..., Any], tool_name: str, contexts: froz
     if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
         raise TypeError(f"tool {tool_name!r}: parameter {names[0]!r} must be one that can be passed by name")
     return names[0]
-
-
-def _is_async(function: Callable[..., Any], tool_name: str) -> bool:
-    target = function.func if isinstance(function, functools.partial) else function
-    call = target if inspect.isroutine(target) else type(target).__call__
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"tool {tool_name!r}: a generator function yields nothing to a model; return a list instead")
-    return inspect.iscoroutinefunction(call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from dex_agents import (
     BUILT_IN_TOOL_DEFINITIONS,
@@ -19,6 +20,9 @@ from dex_agents import (
     ToolCallsRequested,
     ToolEffect,
     ToolExecutionError,
+    ToolTaskCancellation,
+    ToolTaskPoll,
+    ToolTaskPollOutcome,
     TurnCompleted,
     TurnRefusedError,
 )
@@ -27,6 +31,7 @@ from dex_agents.session.policies import resolve_tool_policy
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT, model_call_limit_text, unknown_tool_text
 from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext
 from dex_agents_stepwise.framework_items import UnreadableFrameworkItemError
+from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.input_items import build_input_items
 from dex_agents_stepwise.model_client import ModelRequest, ModelResponse, ModelToolCall, ModelToolDefinition
 from dex_agents_stepwise.turn_transcript import (
@@ -93,19 +98,36 @@ class StepwiseAgentRunner:
         )
 
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
-        """Run one function tool.
+        """Run one function tool; see `FunctionTool.execute`.
 
         Raises:
             ToolExecutionError: No tool has the name, its arguments do not fit, or the tool raised it.
         """
-        tool = self._tools.get(call.tool_call.tool_name)
-        if tool is None:
-            raise ToolExecutionError(unknown_tool_text(call.tool_call.tool_name))
-        return await tool.execute(call)
+        return await self._tool(call.tool_call.tool_name).execute(call)
+
+    async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
+        """Ask a function tool how its remote work is; see `FunctionTool.poll`.
+
+        Raises:
+            ToolExecutionError: No tool has the name any more, or the poll raised it.
+        """
+        return await self._tool(poll.tool_call.tool_name).poll(poll)
+
+    async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
+        """Tell a function tool to stop its remote work; nothing happens when it cannot, or is gone."""
+        tool = self._tools.get(cancellation.tool_call.tool_name)
+        if tool is not None:
+            await tool.cancel(cancellation)
 
     def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
         """The results of the calls whose model output is stored, so that the transcript stays complete."""
         return unstored_result_messages(turn)
+
+    def _tool(self, name: str) -> FunctionTool[..., Any]:
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolExecutionError(unknown_tool_text(name))
+        return tool
 
     def _built_in_tools(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
         # The definition checks its own built-in tools; a Flow built without it may enable others.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dex_agents import AgentEventWriter, DeferredToolExecution, QuestionAnswer
+from dex_agents import AgentEventWriter, DeferredToolExecution, QuestionAnswer, ToolInputRequested
+from dex_agents_stepwise.tool_questions import ToolQuestions
 
-__all__ = ["ToolCallContext", "context_of_execution"]
+__all__ = ["DroppedEvents", "ToolCallContext", "context_of_execution", "no_heartbeat"]
 
 
-class _DroppedEvents:
+class DroppedEvents:
     """Events of a context that a test made by hand."""
 
     def write_text_delta(self, text: str) -> None:
@@ -26,7 +27,7 @@ class _DroppedEvents:
         """Drop it."""
 
 
-def _no_heartbeat() -> None:
+def no_heartbeat() -> None:
     """Nobody listens."""
 
 
@@ -58,7 +59,8 @@ class ToolCallContext:
         deadline: When the attempt times out, aware UTC; None without a limit.
         input_answers: How the tool's own questions ended, oldest first.
         input_continuation: What the tool stored when it asked its latest question.
-        supports_tool_tasks: Whether the tool may return `ToolTaskStarted`.
+        supports_tool_tasks: Whether the tool may return `ToolTaskStarted`: it has a `poll_task`, and the session polls.
+        questions: Which of its questions this run of the tool has asked.
     """
 
     idempotency_key: str
@@ -66,8 +68,8 @@ class ToolCallContext:
     flow_id: str = ""
     turn_id: str = ""
     tool_call_id: str = ""
-    events: AgentEventWriter = field(default_factory=_DroppedEvents)
-    heartbeat: Callable[[], None] = _no_heartbeat
+    events: AgentEventWriter = field(default_factory=DroppedEvents)
+    heartbeat: Callable[[], None] = no_heartbeat
     heartbeat_checkpoint: str | None = None
     save_heartbeat_checkpoint: Callable[[str], Coroutine[Any, Any, None]] = _drop_checkpoint
     save_heartbeat_checkpoint_from_thread: Callable[[str], None] = _drop_checkpoint_from_thread
@@ -75,14 +77,60 @@ class ToolCallContext:
     input_answers: tuple[QuestionAnswer, ...] = ()
     input_continuation: str | None = None
     supports_tool_tasks: bool = False
+    questions: ToolQuestions = field(default_factory=ToolQuestions, init=False, repr=False, compare=False)
+
+    def ask_user(
+        self,
+        question: str,
+        *,
+        choices: Sequence[str] = (),
+        allows_free_text: bool = True,
+        continuation: str | None = None,
+    ) -> str:
+        """The user's answer to a question of the tool. Ask before the tool takes any effect.
+
+        Without an answer yet, the function ends here; nothing waits, however long the answer takes. After the answer
+        the function is called again from its beginning, with the same arguments, and this call returns. Ask the same
+        questions in the same words and order every time. It works in sync and async functions alike.
+
+        Args:
+            question: What the user reads.
+            choices: Answers to choose from.
+            allows_free_text: Whether the answer may be none of the choices.
+            continuation: What the next run reads as `input_continuation`.
+
+        Raises:
+            ToolInputRequired: The question has no answer yet; let it leave the function.
+            ToolExecutionError: The user declined, or the deadline passed.
+            TypeError: The question or a choice is no text.
+            ValueError: The question is blank, or nothing could answer it.
+        """
+        if not isinstance(question, str):
+            raise TypeError(f"question must be text, not {question!r}")
+        if not question.strip():
+            raise ValueError("question must not be blank")
+        if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
+            raise TypeError(f"choices must be a sequence of texts, not {choices!r}")
+        if not choices and not allows_free_text:
+            raise ValueError("without choices, allows_free_text must be True")
+        request = ToolInputRequested(
+            question=question,
+            choices=tuple(choices),
+            allows_free_text=allows_free_text,
+            continuation=continuation,
+        )
+        return self.questions.answer(request, self.input_answers)
 
 
-def context_of_execution(execution: DeferredToolExecution, loop: asyncio.AbstractEventLoop) -> ToolCallContext:
+def context_of_execution(
+    execution: DeferredToolExecution, loop: asyncio.AbstractEventLoop, *, can_poll: bool
+) -> ToolCallContext:
     """The context of a call to run.
 
     Args:
         execution: The call; its events and heartbeats may be used from threads too.
         loop: The event loop of the session, which saves the checkpoints of a synchronous tool.
+        can_poll: Whether the tool can poll the remote work it starts.
     """
 
     def save_from_thread(text: str) -> None:
@@ -102,5 +150,5 @@ def context_of_execution(execution: DeferredToolExecution, loop: asyncio.Abstrac
         deadline=execution.deadline,
         input_answers=execution.input_answers,
         input_continuation=execution.tool_call.input_continuation,
-        supports_tool_tasks=execution.supports_tool_tasks,
+        supports_tool_tasks=can_poll and execution.supports_tool_tasks,
     )
