@@ -114,6 +114,9 @@ class ModelRequest:
     Attributes:
         instructions: The system prompt.
         input_items: The conversation, oldest first; every tool call has exactly one result right behind its output.
+            Several user texts may follow each other: a turn that the user steered or stopped, or that failed, may have
+            no answer. They stay apart, because they were said apart; a client whose provider wants user and model to
+            alternate joins them.
         tools: The tools offered, possibly none.
         tool_choice: `none` when the model must answer without tools.
         settings: Settings from the agent definition.
