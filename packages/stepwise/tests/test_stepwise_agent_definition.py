@@ -59,6 +59,7 @@ def test_defaults() -> None:
         ("tool_policies", {"ask_user": ToolPolicy()}, ValueError),
         ("built_in_tools", ["ask_users"], ValueError),
         ("built_in_tools", ["ask_user", "durable_wait", "ask_user"], ValueError),
+        ("built_in_tools", [["ask_user"]], ValueError),
         ("built_in_tools", "ask_user", TypeError),
         ("max_durable_wait", 60, TypeError),
         ("max_durable_wait", timedelta(0), ValueError),

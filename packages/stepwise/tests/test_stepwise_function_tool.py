@@ -64,6 +64,19 @@ def test_a_tool_can_be_called_like_its_function() -> None:
     assert list(add.parameters["properties"]) == ["a", "b"]
 
 
+def test_no_argument_name_is_taken() -> None:
+    @function_tool
+    def odd(finish: int, function: int, args: int, kwargs: int, execution: int) -> int:
+        return finish + function + args + kwargs + execution
+
+    @function_tool
+    async def odd_async(finish: int, self: int) -> int:
+        return finish + self
+
+    assert run(odd, '{"finish": 1, "function": 2, "args": 3, "kwargs": 4, "execution": 5}') == "15"
+    assert run(odd_async, '{"finish": 1, "self": 2}') == "3"
+
+
 def test_sync_tools_run_off_the_event_loop_and_async_tools_on_it() -> None:
     threads: list[int] = []
 

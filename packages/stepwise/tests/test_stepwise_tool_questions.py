@@ -175,6 +175,17 @@ def test_a_swallowed_question_is_named_and_not_tried_again(function: Callable[..
     assert isinstance(run(function_tool(go_on), answered((WHICH, "card"))), ToolExecutionResult)
 
 
+def test_a_tool_may_clean_up_before_it_asks() -> None:
+    @function_tool
+    def tidy(context: ToolCallContext) -> str | ToolInputRequested:
+        try:
+            return context.ask_user(WHICH)
+        except ToolInputRequired as required:
+            return required.request
+
+    assert run(tidy) == ToolInputRequested(question=WHICH)
+
+
 def test_an_except_clause_for_errors_does_not_stop_a_question() -> None:
     @function_tool
     def careful(context: ToolCallContext) -> str:
@@ -207,6 +218,7 @@ def test_other_groups_of_errors_pass_through() -> None:
         ({"question": 3}, TypeError),
         ({"question": "?", "choices": "yes"}, TypeError),
         ({"question": "?", "choices": [1]}, TypeError),
+        ({"question": "?", "choices": ["yes", " "]}, ValueError),
         ({"question": "?", "allows_free_text": False}, ValueError),
     ],
 )

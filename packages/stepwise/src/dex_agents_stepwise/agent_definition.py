@@ -122,7 +122,7 @@ class AgentDefinition:
             )
         object.__setattr__(self, "built_in_tools", tuple(self.built_in_tools))
         for name in self.built_in_tools:
-            if name not in BUILT_IN_TOOL_DEFINITIONS:
+            if not isinstance(name, str) or name not in BUILT_IN_TOOL_DEFINITIONS:
                 known = ", ".join(BUILT_IN_TOOL_DEFINITIONS)
                 raise ValueError(
                     f"AgentDefinition.built_in_tools has {name!r}; the built-in tools of this release are {known}"

@@ -42,7 +42,7 @@ class ApplicationFunction:
             )
         return cls(function, inspect.iscoroutinefunction(call))
 
-    async def call(self, finish: Callable[[object], Outcome], *args: Any, **kwargs: Any) -> Outcome:
+    async def call(self, finish: Callable[[object], Outcome], /, *args: Any, **kwargs: Any) -> Outcome:
         """Call the function and return what `finish` makes of its result, in the same thread.
 
         What the function raises passes through.

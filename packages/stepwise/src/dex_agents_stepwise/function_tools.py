@@ -39,7 +39,7 @@ from dex_agents_stepwise.function_signature import (
 )
 from dex_agents_stepwise.parameter_schema import checked_parameter_schema
 from dex_agents_stepwise.tool_call_context import ToolCallContext, context_of_execution
-from dex_agents_stepwise.tool_questions import SwallowedQuestionError, ToolInputRequired
+from dex_agents_stepwise.tool_questions import SwallowedQuestionError, ToolInputRequired, ToolQuestions
 from dex_agents_stepwise.tool_results import UnrenderableToolResultError, render_tool_result
 from dex_agents_stepwise.tool_tasks import (
     ToolTaskFunction,
@@ -127,9 +127,10 @@ class FunctionTool(Generic[Arguments, Result]):
             RunnerContractError: The function returned what only a poll may return.
         """
         arguments = self.read_arguments(execution.tool_call.arguments_to_run)
-        context = context_of_execution(execution, asyncio.get_running_loop(), can_poll=self._poll is not None)
+        questions: ToolQuestions | None = None
         if self._context_parameter is not None:
-            arguments[self._context_parameter] = context
+            context = context_of_execution(execution, asyncio.get_running_loop(), can_poll=self._poll is not None)
+            arguments[self._context_parameter], questions = context, context.questions
         try:
             outcome = await self._call.call(self._outcome, **arguments)
         except ToolInputRequired as required:
@@ -138,7 +139,7 @@ class FunctionTool(Generic[Arguments, Result]):
             if group.subgroup(ToolInputRequired) is None:
                 raise
             raise SwallowedQuestionError(self.name) from group
-        if context.questions.is_asking:
+        if questions is not None and questions.is_asking and not isinstance(outcome, ToolInputRequested):
             raise SwallowedQuestionError(self.name)
         if isinstance(outcome, ToolTaskStarted) and self._poll is None and execution.supports_tool_tasks:
             # The session would poll it: other tools of the agent can.

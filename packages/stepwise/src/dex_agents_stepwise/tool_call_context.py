@@ -103,7 +103,7 @@ class ToolCallContext:
             ToolInputRequired: The question has no answer yet; let it leave the function.
             ToolExecutionError: The user declined, or the deadline passed.
             TypeError: The question or a choice is no text.
-            ValueError: The question is blank, or nothing could answer it.
+            ValueError: The question or a choice is blank, or nothing could answer it.
         """
         if not isinstance(question, str):
             raise TypeError(f"question must be text, not {question!r}")
@@ -111,6 +111,8 @@ class ToolCallContext:
             raise ValueError("question must not be blank")
         if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
             raise TypeError(f"choices must be a sequence of texts, not {choices!r}")
+        if not all(choice.strip() for choice in choices):
+            raise ValueError(f"choices must not be blank, as one of {choices!r} is")
         if not choices and not allows_free_text:
             raise ValueError("without choices, allows_free_text must be True")
         request = ToolInputRequested(
