@@ -99,9 +99,13 @@ def record_statements(recording: Recording) -> Iterator[None]:
             connection.noted = None
 
     def apply(connection: sqlite3.Connection, kernel: Any, flow_id: str, now: int, command: Any, **rest: Any) -> Any:
-        applied, statements = noting(
-            connection, lambda: apply_command(connection, kernel, flow_id, now, command, **rest)
-        )
+        def code() -> Any:
+            applied = apply_command(connection, kernel, flow_id, now, command, **rest)
+            # The engine writes the rows of all commands of a transaction together; the floor writes those of each.
+            rest["state"].flush(connection)
+            return applied
+
+        applied, statements = noting(connection, code)
         recording.operations[flow_id].append(Operation("commit", isinstance(command, InvokeRpc), statements))
         return applied
 

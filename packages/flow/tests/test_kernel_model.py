@@ -32,6 +32,7 @@ from dex_flow.kernel import (
     FireTimers,
     InvokeRpc,
     Kernel,
+    KnownState,
     SaveCheckpoint,
     SkipTimer,
     StartFlow,
@@ -89,7 +90,7 @@ class KernelHistory(RuleBasedStateMachine):
         self.sent = 0
         self.names = 0
         self.requests: dict[str, tuple[bytes, Any]] = {}
-        self.known: dict[tuple[str, str], Any] = {}
+        self.known: KnownState = KnownState()
 
     # Applying a command to both
 
@@ -130,7 +131,7 @@ class KernelHistory(RuleBasedStateMachine):
         command: Command,
         now: int,
         slots: int,
-        known: dict[tuple[str, str], Any] | None = None,
+        known: KnownState | None = None,
     ) -> tuple[Any, Any]:
         """The output or the modelled error of one command, and its changes, which are stored."""
         try:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dex_flow.declarations import Stream
-from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader, find_flow, store_changes
-from dex_flow.embedded.state_cache import StateCache
+from dex_flow.embedded.flow_store import FlowRow, insert_flow
 from dex_flow.embedded.stream_store import StreamStore
+from dex_flow.embedded.writer_state import WriterState, WriterStateReader
 from dex_flow.errors import FlowDefinitionMismatchError, FlowNotFoundError
+from dex_flow.flow import Flow
 from dex_flow.kernel import (
     AttemptDiscardedError,
     AttemptFailed,
@@ -97,8 +98,9 @@ def apply_command(
     now: int,
     command: Command,
     *,
+    state: WriterState,
     streams: StreamStore,
-    cache: StateCache | None = None,
+    author: object = None,
     slots: WorkerSlots | None = None,
     lease: AttemptLease | None = None,
     live_events: list[LiveEvents] | None = None,
@@ -112,8 +114,9 @@ def apply_command(
         flow_id: The execution.
         now: Microseconds since the epoch.
         command: What happened.
+        state: What the writer knows, and takes the rows to write.
         streams: Appends events.
-        cache: Values that need not be read again.
+        author: Whose definition this is; None keeps nothing of what the command decodes.
         slots: The calling worker's; None claims nothing.
         lease: For commands of an attempt.
         live_events: Appended before the command's own events.
@@ -130,7 +133,8 @@ def apply_command(
         and isinstance(command, AttemptStarted | AttemptSucceeded | AttemptFailed)
     ):
         slots.held.discard(lease.slot)
-    row = find_flow(connection, flow_id)
+    hot = state.find(connection, flow_id)
+    row = None if hot is None else hot.row
     if row is None and not isinstance(command, StartFlow):
         raise FlowNotFoundError(flow_id)
     if row is not None:
@@ -143,13 +147,13 @@ def apply_command(
     is_given_up = isinstance(command, AttemptsLost)
     may_claim = slots is not None and (row is None or owner == slots.worker_key or row.active_steps == 0 or is_given_up)
     claim_slots = slots.free if slots is not None and may_claim else 0
-    known = None if cache is None or row is None else cache.get(row.key, row.version)
+    known = None if hot is None or author is None or hot.author is not author else hot.known
     result = kernel.apply(
-        SqliteStateReader(connection, row), flow_id, now, command, claim_slots=claim_slots, known=known
+        WriterStateReader(connection, row, state), flow_id, now, command, claim_slots=claim_slots, known=known
     )
-    if row is not None and live_events:
+    if hot is not None and live_events:
         for live in live_events:
-            streams.append(connection, row.key, row.flow_type, live.stream, live.events)
+            streams.append(connection, state, hot, live.stream, live.events)
     changes = result.changes
     if changes is None:
         key, version = (-1, 0) if row is None else (row.key, row.version)
@@ -157,19 +161,67 @@ def apply_command(
     if is_given_up or (changes.claimed and slots is not None and owner != slots.worker_key):
         owner = slots.worker_key if changes.claimed and slots is not None else None
         epoch += 1
-    key = store_changes(connection, kernel.flow, flow_id, row, changes, now, owner, epoch)
+    row = _store(connection, state, kernel.flow, flow_id, row, changes, now, owner, epoch)
+    key = row.key
+    hot = state.put(flow_id, row, None if author is None else changes.known, author)
     for stream_name, events in changes.events.items():
-        streams.append(connection, key, kernel.flow.flow_type, kernel.flow.streams[stream_name], events)
+        streams.append(connection, state, hot, kernel.flow.streams[stream_name], events)
     if slots is not None:
         for step_id, attempt in changes.cancelled:
             slots.held.discard((key, step_id, attempt))
         for claim in changes.claimed:
             slots.held.add((key, claim.step_execution_id, claim.attempt))
-    return AppliedCommand(key, epoch, 1 if row is None else row.version + 1, changes, result.output)
+    return AppliedCommand(key, epoch, row.version, changes, result.output)
+
+
+def _store(
+    connection: sqlite3.Connection,
+    state: WriterState,
+    flow: Flow,
+    flow_id: str,
+    row: FlowRow | None,
+    changes: Changes,
+    now: int,
+    owner: int | None,
+    epoch: int,
+) -> FlowRow:
+    """Write one command's changes, except its events, and return the execution's row."""
+    if row is None:
+        key, version = insert_flow(connection, flow, flow_id, changes, now, owner, epoch), 1
+    else:
+        key, version = row.key, row.version + 1
+        state.pending.put_flow(
+            key,
+            (
+                changes.status,
+                owner,
+                epoch,
+                version,
+                changes.active_steps,
+                changes.has_ready,
+                changes.next_due,
+                now,
+                changes.header,
+            ),
+        )
+    state.pending.add_changes(key, changes)
+    return FlowRow(
+        key,
+        flow.flow_type,
+        flow.fingerprint,
+        changes.status,
+        owner,
+        epoch,
+        version,
+        changes.active_steps,
+        changes.has_ready,
+        changes.header,
+    )
 
 
 def append_live_events(
     connection: sqlite3.Connection,
+    state: WriterState,
     streams: StreamStore,
     flow_id: str,
     lease: AttemptLease,
@@ -178,13 +230,16 @@ def append_live_events(
     live: LiveEvents,
 ) -> bool:
     """Append live events while the attempt still runs; False when they came too late."""
-    row = find_flow(connection, flow_id)
-    if row is None or row.owner != lease.worker_key or row.epoch != lease.epoch or row.status != "open":
+    hot = state.find(connection, flow_id)
+    if hot is None:
+        return False
+    row = hot.row
+    if row.owner != lease.worker_key or row.epoch != lease.epoch or row.status != "open":
         return False
     step = decode_header(row.header).steps.get(step_id)
     if step is None or step.status != "running" or step.attempt != attempt:
         return False
-    streams.append(connection, row.key, row.flow_type, live.stream, live.events)
+    streams.append(connection, state, hot, live.stream, live.events)
     return True
 
 

@@ -31,7 +31,6 @@ from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
 from dex_flow.embedded.schema import initialize_schema
 from dex_flow.embedded.shared_file import SharedDatabase, acquire
-from dex_flow.embedded.state_cache import StateCache
 from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.wake_up import WakeUpReceiver
 from dex_flow.embedded.watchers import Watchers
@@ -130,7 +129,6 @@ class EmbeddedEngine:
         self._shutdown_grace = shutdown_grace
         self._clock = clock or _system_clock
         self._streams = StreamStore()
-        self._cache = StateCache()
         self._watchers: Watchers
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
@@ -188,6 +186,7 @@ class EmbeddedEngine:
             worker_key,
             self._max_concurrent_steps,
             writer,
+            self._database.writer_state,
             self._streams,
             self._reader,
             self._load_snapshot,
@@ -251,7 +250,7 @@ class EmbeddedEngine:
         future: asyncio.Future[AppliedCommand] = self._loop.create_future()
         is_registered = kernel is self._kernels.get(kernel.flow.flow_type)
         worker = self._worker if is_registered else None
-        cache = self._cache if is_registered else None
+        state = self._database.writer_state
         slots = None if worker is None else worker.slots
         held: list[AppliedCommand] = []
 
@@ -262,8 +261,9 @@ class EmbeddedEngine:
                 flow_id,
                 self._clock(),
                 command,
+                state=state,
                 streams=self._streams,
-                cache=cache,
+                author=self if is_registered else None,
                 slots=slots,
                 lease=lease,
                 live_events=live_events,
@@ -280,8 +280,6 @@ class EmbeddedEngine:
 
         def done(applied: AppliedCommand | None, error: Exception | None) -> None:
             if applied is not None:
-                if cache is not None and applied.changes is not None:
-                    cache.put(applied.flow_key, applied.version, applied.changes.known)
                 self._follow_up(kernel, flow_id, applied, worker, lease)
                 if not future.done():
                     future.set_result(applied)

@@ -1,16 +1,17 @@
-"""Rows of Flow executions: a `StateReader` over a connection, and the writing of `Changes`."""
+"""Rows of Flow executions: a `StateReader` over a connection, and the row of a new one."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 
 from dex_flow.flow import Flow
 from dex_flow.kernel import Changes, StoredRequest
 
-__all__ = ["FlowRow", "SqliteStateReader", "find_flow", "store_changes"]
+__all__ = ["FlowRow", "SqliteStateReader", "find_flow", "insert_flow"]
 
 
 class FlowRow(NamedTuple):
@@ -47,7 +48,7 @@ class SqliteStateReader:
     __slots__ = ("_execute", "_key", "_row")
 
     def __init__(self, connection: sqlite3.Connection, row: FlowRow | None) -> None:
-        self._execute = connection.execute
+        self._execute: Callable[[str, Any], sqlite3.Cursor] = connection.execute
         self._row = row
         self._key = -1 if row is None else row.key
 
@@ -130,97 +131,31 @@ def _request(row: tuple[str, int, str, str, bytes, int]) -> StoredRequest:
     return StoredRequest(request_id, number, operation, digest, Raw(output), recorded_at)
 
 
-def store_changes(
+def insert_flow(
     connection: sqlite3.Connection,
     flow: Flow,
     flow_id: str,
-    row: FlowRow | None,
     changes: Changes,
     now: int,
     owner: int | None,
     epoch: int,
 ) -> int:
-    """Write one command's changes, except its events, and return the execution's key."""
-    execute = connection.execute
-    if row is None:
-        cursor = execute(
-            "INSERT INTO flow (flow_id, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready,"
-            " next_due, updated_at, header) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
-            (
-                flow_id,
-                flow.flow_type,
-                flow.fingerprint,
-                changes.status,
-                owner,
-                epoch,
-                changes.active_steps,
-                changes.has_ready,
-                changes.next_due,
-                now,
-                changes.header,
-            ),
-        )
-        key = int(cursor.lastrowid or 0)
-    else:
-        key = row.key
-        execute(
-            "UPDATE flow SET status = ?, owner = ?, epoch = ?, version = version + 1, active_steps = ?,"
-            " has_ready = ?, next_due = ?, updated_at = ?, header = ? WHERE key = ?",
-            (
-                changes.status,
-                owner,
-                epoch,
-                changes.active_steps,
-                changes.has_ready,
-                changes.next_due,
-                now,
-                changes.header,
-                key,
-            ),
-        )
-    _store_rows(connection, key, changes)
-    return key
-
-
-def _store_rows(connection: sqlite3.Connection, key: int, changes: Changes) -> None:
-    execute = connection.execute
-    for (name, instance), value in changes.attributes.items():
-        if value is None:
-            execute("DELETE FROM attribute WHERE flow = ? AND name = ? AND key = ?", (key, name, instance))
-        else:
-            execute(
-                "INSERT INTO attribute (flow, name, key, value) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (flow, name, key) DO UPDATE SET value = excluded.value",
-                (key, name, instance, value),
-            )
-    for channel, instance, message_id in changes.consumed:
-        execute(
-            "DELETE FROM message WHERE flow = ? AND channel = ? AND key = ? AND id = ?",
-            (key, channel, instance, message_id),
-        )
-    for channel, instance, message_id, data in changes.published:
-        execute("INSERT INTO message VALUES (?, ?, ?, ?, ?)", (key, channel, instance, message_id, data))
-    for step_id, body in changes.step_bodies.items():
-        if body is None:
-            execute("DELETE FROM step_body WHERE flow = ? AND step = ?", (key, step_id))
-        else:
-            execute("INSERT OR REPLACE INTO step_body VALUES (?, ?, ?)", (key, step_id, body))
-    if changes.history:
-        connection.executemany(
-            "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(key, *entry) for entry in changes.history]
-        )
-    for request in changes.requests:
-        execute(
-            "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                key,
-                request.request_id,
-                request.number,
-                request.operation,
-                request.input_digest,
-                bytes(request.output),
-                request.recorded_at,
-            ),
-        )
-    for request_id in changes.forgotten_requests:
-        execute("DELETE FROM request WHERE flow = ? AND request_id = ?", (key, request_id))
+    """Write the row of a new execution and return its key."""
+    cursor = connection.execute(
+        "INSERT INTO flow (flow_id, flow_type, fingerprint, status, owner, epoch, version, active_steps, has_ready,"
+        " next_due, updated_at, header) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+        (
+            flow_id,
+            flow.flow_type,
+            flow.fingerprint,
+            changes.status,
+            owner,
+            epoch,
+            changes.active_steps,
+            changes.has_ready,
+            changes.next_due,
+            now,
+            changes.header,
+        ),
+    )
+    return int(cursor.lastrowid or 0)

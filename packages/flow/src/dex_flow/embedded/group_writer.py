@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dex_flow.embedded.database_file import Durability, create_storage_error, is_storage_failure
 from dex_flow.embedded.gate import CommitGate
 from dex_flow.errors import EngineClosedError
 
-__all__ = ["BatchSummary", "Durable", "GroupWriter", "WriteRequest", "WriterCounters"]
+__all__ = ["BatchSummary", "Durable", "GroupWriter", "TransactionState", "WriteRequest", "WriterCounters"]
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ class WriteRequest(Generic[Result]):
 
     Attributes:
         apply: Runs on the writer thread inside the transaction; what it raises undoes this request alone. It exhausts
-            its cursors and leaves the transaction open.
+            its cursors, leaves the transaction open, and leaves alone the rows that a `TransactionState` writes.
         on_done: Receives the result and None, or None and the error, once the outcome is final. It runs in `loop`, or
             on the writer thread when that is None.
         loop: The event loop that `on_done` belongs to.
@@ -91,6 +91,42 @@ class WriterCounters:
     checkpoints: int = 0
 
 
+class TransactionState(Protocol):
+    """What requests leave to be written at the end of their transaction; used on the writer thread."""
+
+    @property
+    def written(self) -> int:
+        """Grows with everything that a request leaves here."""
+        ...
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """A transaction has begun."""
+        ...
+
+    def flush(self, connection: sqlite3.Connection) -> None:
+        """Write what was left here."""
+        ...
+
+    def discard(self) -> None:
+        """The transaction was undone."""
+        ...
+
+
+class _NoState:
+    """For a writer whose requests write at once."""
+
+    written = 0
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Nothing to do."""
+
+    def flush(self, connection: sqlite3.Connection) -> None:
+        """Nothing to do."""
+
+    def discard(self) -> None:
+        """Nothing to do."""
+
+
 @dataclass(slots=True)
 class _Periodic:
     seconds: float
@@ -109,10 +145,16 @@ class GroupWriter:
         connection: Used by the writer thread alone from now on; closed by `close`.
         gate: Held around every transaction and checkpoint.
         durability: What an `engine` commit survives.
+        state: Where requests that keep `raises_before_writing` may leave what they write.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], connection: sqlite3.Connection, gate: CommitGate, durability: Durability
+        self,
+        path: str | os.PathLike[str],
+        connection: sqlite3.Connection,
+        gate: CommitGate,
+        durability: Durability,
+        state: TransactionState | None = None,
     ) -> None:
         self.durability = durability
         self.counters = WriterCounters()
@@ -120,6 +162,7 @@ class GroupWriter:
         self._path = os.fspath(path)
         self._connection = connection
         self._gate = gate
+        self._state: TransactionState = _NoState() if state is None else state
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         self._synchronous_full = synchronous >= 2
         self._queue: queue.SimpleQueue[WriteRequest[Any] | None] = queue.SimpleQueue()
@@ -261,19 +304,26 @@ class GroupWriter:
 
     def _transact(self, batch: list[WriteRequest[Any]]) -> tuple[list[_Outcome], bool]:
         """Run a batch to its commit; raises, with nothing left open, when the batch as a whole failed."""
-        connection = self._connection
-        before = connection.total_changes
+        connection, state = self._connection, self._state
+        before, written_before = connection.total_changes, state.written
+        is_undone = True
         try:
             connection.execute("BEGIN IMMEDIATE")
+            state.begin(connection)
             if len(batch) == 1:
                 outcomes = [self._apply(batch[0])]
             else:
                 outcomes = [self._apply_in_savepoint(request) for request in batch]
             if all(error is not None for _, _, error in outcomes):
                 connection.execute("ROLLBACK")
+                is_undone = state.written != written_before
                 return outcomes, False
+            state.flush(connection)
             connection.execute("COMMIT")
+            is_undone = False
         finally:
+            if is_undone:
+                state.discard()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes, connection.total_changes != before
@@ -282,6 +332,7 @@ class GroupWriter:
         if request.raises_before_writing:
             return self._apply_without_savepoint(request)
         execute = self._connection.execute
+        self._state.flush(self._connection)
         execute("SAVEPOINT request")
         outcome = self._apply(request)
         if outcome[2] is not None:
@@ -290,9 +341,9 @@ class GroupWriter:
         return outcome
 
     def _apply_without_savepoint(self, request: WriteRequest[Any]) -> _Outcome:
-        before = self._connection.total_changes
+        before = self._connection.total_changes, self._state.written
         outcome = self._apply(request)
-        if outcome[2] is not None and self._connection.total_changes != before:
+        if outcome[2] is not None and (self._connection.total_changes, self._state.written) != before:
             # The promise was broken: only the whole transaction can be undone.
             raise self._as_database_error(outcome[2])
         return outcome

@@ -22,6 +22,7 @@ from dex_flow.embedded.database_file import (
 )
 from dex_flow.embedded.gate import CommitGate
 from dex_flow.embedded.group_writer import GroupWriter
+from dex_flow.embedded.writer_state import WriterState
 from dex_flow.errors import StorageError
 
 __all__ = ["SharedDatabase", "acquire"]
@@ -43,13 +44,17 @@ class SharedDatabase:
         path: The real path of the file.
         workers_directory: Where the workers of this database hold their lock files.
         writer: The one writer of this process.
+        writer_state: For what runs on the writer thread.
         on_close: Called after the writer has stopped, by the last `release`.
     """
 
-    def __init__(self, path: Path, file_key: _FileKey, gate: CommitGate, writer: GroupWriter) -> None:
+    def __init__(
+        self, path: Path, file_key: _FileKey, gate: CommitGate, writer: GroupWriter, writer_state: WriterState
+    ) -> None:
         self.path = path
         self.workers_directory = path.with_name(f"{path.name}.workers")
         self.writer = writer
+        self.writer_state = writer_state
         self.on_close: list[Callable[[], None]] = []
         self._file_key = file_key
         self._gate = gate
@@ -141,7 +146,9 @@ def _open(
     except BaseException:
         gate.close()
         raise
-    return SharedDatabase(path, file_key, gate, GroupWriter(path, connection, gate, durability))
+    state = WriterState()
+    writer = GroupWriter(path, connection, gate, durability, state)
+    return SharedDatabase(path, file_key, gate, writer, state)
 
 
 def _initialize(path: Path, connection: sqlite3.Connection, initialize: Callable[[sqlite3.Connection], None]) -> None:

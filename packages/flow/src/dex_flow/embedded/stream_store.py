@@ -1,4 +1,4 @@
-"""Stream events: appended in batches of one row, read by position, trimmed oldest first by the Flow type's budget."""
+"""Stream events: one row per transaction and stream, read by position, trimmed oldest first by the Flow type's budget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dex_flow.declarations import Stream
+from dex_flow.embedded.writer_state import HotFlow, WriterState
 from dex_flow.flow import Flow
 
 __all__ = ["StreamStore", "read_events"]
@@ -44,28 +45,32 @@ class StreamStore:
     def append(
         self,
         connection: sqlite3.Connection,
-        flow_key: int,
-        flow_type: str,
+        state: WriterState,
+        hot: HotFlow,
         stream: Stream[Any],
         events: Sequence[bytes],
     ) -> None:
         """Append encoded events of one execution."""
-        key = self._keys.get((flow_type, stream.name)) or _stream_key(connection, flow_type, stream.name)
-        body = b"[" + b",".join(events) + b"]"
-        ((next_position,),) = connection.execute(
-            "INSERT INTO stream_position VALUES (?, ?, ?) ON CONFLICT (flow, stream)"
-            " DO UPDATE SET next_position = next_position + ? RETURNING next_position",
-            (flow_key, key, 1 + len(events), len(events)),
-        ).fetchall()
-        connection.execute(
-            "INSERT INTO event_batch (stream, flow, first_position, event_count, size, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (key, flow_key, next_position - len(events), len(events), len(body), body),
-        )
-        appended = self._appended.get(key, 0) + len(body)
+        row = hot.row
+        key = self._keys.get((row.flow_type, stream.name)) or _stream_key(connection, row.flow_type, stream.name)
+        position = hot.positions.get(key)
+        if position is None:
+            position = _next_position(connection, row.key, key)
+        hot.positions[key] = position + len(events)
+        state.pending.add_events(row.key, key, position, events)
+        appended = self._appended.get(key, 0) + sum(map(len, events)) + len(events)
         if appended * _TRIMS_PER_CAPACITY >= stream.capacity_bytes:
+            state.pending.flush(connection)
             _trim(connection, key, stream.capacity_bytes)
             appended = 0
         self._appended[key] = appended
+
+
+def _next_position(connection: sqlite3.Connection, flow_key: int, stream_key: int) -> int:
+    rows = connection.execute(
+        "SELECT next_position FROM stream_position WHERE flow = ? AND stream = ?", (flow_key, stream_key)
+    ).fetchall()
+    return int(rows[0][0]) if rows else 1
 
 
 def _stream_key(connection: sqlite3.Connection, flow_type: str, name: str) -> int:

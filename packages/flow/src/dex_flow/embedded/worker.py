@@ -22,6 +22,7 @@ from dex_flow.embedded.command_transaction import (
 from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.stream_store import StreamStore
+from dex_flow.embedded.writer_state import WriterState
 from dex_flow.errors import DexFlowError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError
 from dex_flow.exception_text import describe_exception
 from dex_flow.kernel import (
@@ -68,6 +69,7 @@ class Worker:
         worker_key: The worker's row.
         max_concurrent_steps: Most attempts at once.
         writer: For live events.
+        state: The writer's.
         streams: Appends them.
         reader: For snapshots.
         load_snapshot: Reads what an attempt's `run` needs.
@@ -80,6 +82,7 @@ class Worker:
         worker_key: int,
         max_concurrent_steps: int,
         writer: GroupWriter,
+        state: WriterState,
         streams: StreamStore,
         reader: ReaderThread,
         load_snapshot: SnapshotLoader,
@@ -89,6 +92,7 @@ class Worker:
         self.slots = WorkerSlots(worker_key, max_concurrent_steps)
         self.command = command
         self._writer = writer
+        self._state = state
         self._streams = streams
         self._reader = reader
         self._load_snapshot = load_snapshot
@@ -140,6 +144,7 @@ class Worker:
             for live in events:
                 if not append_live_events(
                     connection,
+                    self._state,
                     self._streams,
                     attempt.flow_id,
                     attempt.lease,
@@ -155,7 +160,9 @@ class Worker:
                 logger.warning("live events of flow %r were dropped: %s", attempt.flow_id, error)
             then()
 
-        request = WriteRequest(apply=apply, on_done=done, loop=asyncio.get_running_loop(), durable="never")
+        request = WriteRequest(
+            apply=apply, on_done=done, loop=asyncio.get_running_loop(), durable="never", raises_before_writing=True
+        )
         try:
             self._writer.submit(request)
         except EngineClosedError:

@@ -17,6 +17,7 @@ from dex_flow.kernel.commands import (
     StopFlow,
 )
 from dex_flow.kernel.interpreter import Kernel
+from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.reader import StateReader, StoredRequest
 from dex_flow.kernel.state import (
     FORMAT_VERSION,
@@ -46,6 +47,7 @@ __all__ = (
     "HistoryRow",
     "InvokeRpc",
     "Kernel",
+    "KnownState",
     "OpenStep",
     "SaveCheckpoint",
     "SkipTimer",

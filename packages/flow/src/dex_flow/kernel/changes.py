@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.reader import StoredRequest
 from dex_flow.options import StepOptions
 
@@ -61,7 +62,7 @@ class Changes:
         forgotten_requests: IDs of remembered requests to drop.
         cancelled: (Step execution ID, attempt) of claimed or running attempts that no longer count.
         claimed: Attempts for the claiming worker to run.
-        known: Decoded values of the state after the command; see `Kernel.apply`.
+        known: What is known of the state after the command; see `Kernel.apply`.
     """
 
     header: bytes = b""
@@ -79,7 +80,7 @@ class Changes:
     forgotten_requests: list[str] = field(default_factory=list)
     cancelled: list[tuple[int, int]] = field(default_factory=list)
     claimed: list[ClaimedAttempt] = field(default_factory=list)
-    known: dict[tuple[str, str], Any] = field(default_factory=dict)
+    known: KnownState = field(default_factory=KnownState)
 
 
 class CommandResult(NamedTuple):

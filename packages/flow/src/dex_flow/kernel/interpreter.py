@@ -34,6 +34,7 @@ from dex_flow.kernel.commands import (
     StartFlow,
     StopFlow,
 )
+from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.machine import Machine
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader, StoredRequest
@@ -64,7 +65,7 @@ class Kernel:
         command: Command,
         *,
         claim_slots: int = 0,
-        known: dict[tuple[str, str], Any] | None = None,
+        known: KnownState | None = None,
     ) -> CommandResult:
         """Apply one command.
 
@@ -91,6 +92,7 @@ class Kernel:
             if stored is not None:
                 raise FlowAlreadyStartedError(flow_id)
             header = FlowHeader(started_at=now, now=now, steps={})
+            known = KnownState.of_new_execution(self.flow)
         else:
             if stored is None:
                 raise FlowNotFoundError(flow_id)
@@ -116,12 +118,31 @@ class Kernel:
             return CommandResult(None, output)
         return CommandResult(self._changes(machine, reader, command, output), output)
 
-    def view(self, reader: StateReader, flow_id: str, now: int, code: Callable[[KernelView], Value]) -> Value:
-        """Run read-only code over the stored state."""
+    def view(
+        self,
+        reader: StateReader,
+        flow_id: str,
+        now: int,
+        code: Callable[[KernelView], Value],
+        known: KnownState | None = None,
+    ) -> Value:
+        """Run read-only code over the stored state.
+
+        Args:
+            reader: The stored state.
+            flow_id: The execution.
+            now: Microseconds since the epoch.
+            code: What it returns may be changed by whoever gets it.
+            known: See `apply`.
+
+        Raises:
+            FlowNotFoundError: There is no such execution.
+        """
         stored = reader.header()
         if stored is None:
             raise FlowNotFoundError(flow_id)
-        return code(KernelView(Overlay(self.flow, reader, 0), flow_id, max(now, decode_last_now(stored))))
+        overlay = Overlay(self.flow, reader, 0, known, isolates=True)
+        return code(KernelView(overlay, flow_id, max(now, decode_last_now(stored))))
 
     def read_rpc(self, reader: StateReader, flow_id: str, now: int, name: str, input: bytes) -> Any:
         """Call a read-only RPC; it also answers for an execution that has ended."""
@@ -134,11 +155,19 @@ class Kernel:
             raise TypeError(f"RPC {name!r} of flow {self.flow.flow_type!r} is read-only and may not return a Decision")
         return output
 
-    def load_snapshot(self, reader: StateReader, flow_id: str, now: int, step_type: str, input: bytes) -> Any:
+    def load_snapshot(
+        self,
+        reader: StateReader,
+        flow_id: str,
+        now: int,
+        step_type: str,
+        input: bytes,
+        known: KnownState | None = None,
+    ) -> Any:
         """What a claimed attempt's `run` needs, from one consistent read."""
         step: Any = self.flow.step(step_type)
         value = decode(step.input_type, input)
-        return self.view(reader, flow_id, now, lambda view: step.load(view, value))
+        return self.view(reader, flow_id, now, lambda view: step.load(view, value), known)
 
     def _answer_closed(self, header: FlowHeader, flow_id: str, command: Command) -> Any:
         if isinstance(command, InvokeRpc):
@@ -268,10 +297,10 @@ class Kernel:
         ]
         for stream, event in overlay.events:
             changes.events.setdefault(stream, []).append(event)
-        self._store_bodies(changes, machine)
+        stored_bodies = self._store_bodies(changes, machine)
         self._schedule(changes, header)
         changes.status = header.status
-        changes.known = overlay.known_after()
+        changes.known = overlay.known.after(overlay, stored_bodies)
         changes.header = encode_header(header)
         return changes
 
@@ -289,15 +318,19 @@ class Kernel:
             if oldest.number <= number - REMEMBERED_REQUESTS and oldest.recorded_at < header.now - REMEMBERED_FOR:
                 changes.forgotten_requests.append(oldest.request_id)
 
-    def _store_bodies(self, changes: Changes, machine: Machine) -> None:
+    def _store_bodies(self, changes: Changes, machine: Machine) -> dict[int, tuple[StepBody, int] | None]:
+        """Note the body rows to write; returns the bodies with their encoded sizes, None for those that are gone."""
+        stored: dict[int, tuple[StepBody, int] | None] = {}
         for step_id in machine.stale_bodies:
-            changes.step_bodies[step_id] = None
+            changes.step_bodies[step_id] = stored[step_id] = None
         for step_id, body in machine.bodies.items():
             step = machine.header.steps[step_id]
             data = encode(body)
             if step.has_body or data != _EMPTY_BODY:
                 changes.step_bodies[step_id] = data
+                stored[step_id] = (body, len(data))
                 machine.header.steps[step_id] = replace(step, has_body=True)
+        return stored
 
     def _schedule(self, changes: Changes, header: FlowHeader) -> None:
         next_due: int | None = None

@@ -18,6 +18,7 @@ from dex_flow.errors import DefinitionError, UndeclaredNameError
 from dex_flow.exception_text import describe_exception, storable_text
 from dex_flow.flow import Flow
 from dex_flow.kernel.changes import ClaimedAttempt, HistoryRow
+from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader
 from dex_flow.kernel.state import FlowHeader, OpenStep, StepBody, StoredCondition
@@ -81,7 +82,7 @@ class Machine:
         reader: StateReader,
         header: FlowHeader,
         now: int,
-        known: dict[tuple[str, str], Any] | None = None,
+        known: KnownState | None = None,
     ) -> None:
         self.flow = flow
         self.flow_id = flow_id
@@ -126,10 +127,13 @@ class Machine:
             return own
         if not step.has_body:
             return _NO_INPUT
-        stored = self._stored_bodies.get(step.id)
+        known = self.overlay.known
+        stored = known.bodies.get(step.id) or self._stored_bodies.get(step.id)
         if stored is None:
             data = self._reader.step_body(step.id)
-            stored = self._stored_bodies[step.id] = _NO_INPUT if data is None else decode(StepBody, data)
+            stored = _NO_INPUT if data is None else decode(StepBody, data)
+            self._stored_bodies[step.id] = stored
+            known.add_body(step.id, stored, 0 if data is None else len(data))
         return stored
 
     def put_body(self, step_id: int, body: StepBody) -> None:

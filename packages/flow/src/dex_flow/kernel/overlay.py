@@ -6,55 +6,65 @@ them ends, so that a value that cannot be stored fails that piece alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dex_flow.codec import decode, encode
 from dex_flow.declarations import Declaration, Stream
 from dex_flow.errors import UndeclaredNameError
 from dex_flow.flow import Flow
+from dex_flow.immutability import is_immutable_type
+from dex_flow.kernel.known import KnownState, KnownValue
 from dex_flow.kernel.reader import StateReader
 
 __all__ = ["Overlay"]
 
 _MISSING: Any = object()
 Key = tuple[str, str]
-_MOST_KNOWN_VALUES = 64
-
-
-class _Pending:
-    """A written attribute value and, once its code ended well, its encoding."""
-
-    __slots__ = ("data", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.data: bytes | None = None
 
 
 class Overlay:
-    """Attributes, channels and events of one command."""
+    """Attributes, channels and events of one command.
+
+    Args:
+        flow: The definition.
+        reader: Stored state, for what is not known of it.
+        next_message: ID of the next message.
+        known: What is known of exactly that state; what is read is added.
+        isolates: Whether values that could be changed in place are decoded for this overlay alone.
+    """
 
     __slots__ = (
         "_dirty",
         "_flow",
+        "_isolates",
         "_journal",
-        "_known",
         "_reader",
         "consumed",
         "events",
+        "known",
         "next_message",
         "published",
         "touched",
         "written",
     )
 
-    def __init__(self, flow: Flow, reader: StateReader, next_message: int, known: dict[Key, Any] | None = None) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        reader: StateReader,
+        next_message: int,
+        known: KnownState | None = None,
+        *,
+        isolates: bool = False,
+    ) -> None:
         self._flow = flow
         self._reader = reader
-        self._known: dict[Key, Any] = {} if known is None else known
+        self._isolates = isolates
+        self.known = KnownState() if known is None else known
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._dirty: list[Key] = []
-        self.written: dict[Key, _Pending | None] = {}
+        self.written: dict[Key, KnownValue | None] = {}
         # By (channel, key): new messages that wait, and stored ones that are gone.
         self.published: dict[Key, dict[int, bytes]] = {}
         self.consumed: dict[Key, dict[int, bool]] = {}
@@ -73,13 +83,6 @@ class Overlay:
     def is_changed(self) -> bool:
         """Whether anything was written, counting what belongs to Steps."""
         return bool(self._journal or self.events)
-
-    def known_after(self) -> dict[Key, Any]:
-        """Values of single slots as they stand after the command, for a later command on exactly that state."""
-        known = dict(self._known)
-        for slot, pending in self.written.items():
-            known[slot] = None if pending is None else pending.value
-        return known if len(known) <= _MOST_KNOWN_VALUES else {}
 
     # Undo
 
@@ -141,18 +144,27 @@ class Overlay:
         if slot in self.written:
             pending = self.written[slot]
             return None if pending is None else pending.value
-        if slot in self._known:
-            return self._known[slot]
-        declaration = self.declaration(name)
-        data = self._reader.attribute(name, key)
-        value = self._known[slot] = None if data is None else decode(declaration.value_type, data)
-        return value
+        is_known, known = self.known.find(name, key)
+        if not is_known:
+            declaration = self.declaration(name)
+            data = self._reader.attribute(name, key)
+            known = None if data is None else KnownValue(decode(declaration.value_type, data), data)
+            self.known.add_value(name, key, known)
+        return None if known is None else self._value(name, known)
+
+    def _value(self, name: str, known: KnownValue) -> Any:
+        if self._isolates:
+            value_type = self.declaration(name).value_type
+            if not is_immutable_type(value_type):
+                assert known.data is not None
+                return decode(value_type, known.data)
+        return known.value
 
     def set(self, name: str, key: str, value: Any) -> None:
         self.declaration(name)
         self.check_key(name, key)
         slot = (name, key)
-        self.record(self.written, slot, _Pending(value))
+        self.record(self.written, slot, KnownValue(value))
         self._dirty.append(slot)
 
     def delete(self, name: str, key: str) -> None:
@@ -163,20 +175,35 @@ class Overlay:
     def read_range(
         self, name: str, at_least: str, below: str | None, limit: int | None, newest_first: bool
     ) -> list[tuple[str, Any]]:
-        value_type = self.declaration(name).value_type
-        own = {
-            key: pending
-            for (own_name, key), pending in self.written.items()
-            if own_name == name and key >= at_least and (below is None or key < below)
-        }
-        wanted = None if limit is None else limit + len(own)
-        stored = self._reader.attribute_range(name, at_least, below, wanted, newest_first)
+        stored_wanted = limit
+        own: dict[str, KnownValue | None] = {}
+        if self.written:
+            own = {
+                key: pending
+                for (own_name, key), pending in self.written.items()
+                if own_name == name and key >= at_least and (below is None or key < below)
+            }
+            stored_wanted = None if limit is None else limit + len(own)
+        stored = self._stored_range(name, at_least, below, stored_wanted, newest_first)
         if not own:
-            return [(key, decode(value_type, data)) for key, data in stored]
-        rows: dict[str, Any] = {key: decode(value_type, data) for key, data in stored if key not in own}
+            return [(key, self._value(name, value)) for key, value in stored]
+        rows = {key: value.value for key, value in stored if key not in own}
         rows.update((key, pending.value) for key, pending in own.items() if pending is not None)
         keys = sorted(rows, reverse=newest_first)
         return [(key, rows[key]) for key in (keys if limit is None else keys[:limit])]
+
+    def _stored_range(
+        self, name: str, at_least: str, below: str | None, limit: int | None, newest_first: bool
+    ) -> list[tuple[str, KnownValue]]:
+        value_type = self.declaration(name).value_type
+        known = self.known.ranges.get(name)
+        if known is not None and at_least >= known.at_least:
+            return known.select(at_least, below, limit, newest_first)
+        read = self._reader.attribute_range(name, at_least, below, limit, newest_first)
+        stored = [(key, KnownValue(decode(value_type, data), data)) for key, data in read]
+        if below is None and (limit is None or len(stored) < limit):
+            self.known.add_range(name, at_least, stored[::-1] if newest_first else stored)
+        return stored
 
     # Channels
 
@@ -195,17 +222,33 @@ class Overlay:
         self.declaration(name)
         gone = self.consumed.get((name, key), ())
         wanted = None if limit is None else limit + len(gone)
-        found = [row for row in self._reader.messages(name, key, wanted) if row[0] not in gone]
+        found = [row for row in self._stored_messages(name, key, wanted) if row[0] not in gone]
         if limit is None or len(found) < limit:
             # Undoing a consumption puts a message back at the end of its dict.
             found += sorted(self.published.get((name, key), {}).items())
         return found if limit is None else found[:limit]
 
+    def _stored_messages(self, name: str, key: str, limit: int | None) -> Sequence[tuple[int, bytes]]:
+        known = self.known.channels.get((name, key))
+        if known is not None:
+            return known
+        stored = self._reader.messages(name, key, limit)
+        if limit is None or len(stored) < limit:
+            self.known.add_channel(name, key, stored)
+        return stored
+
     def count(self, name: str, key: str) -> int:
         self.declaration(name)
         slot = (name, key)
         own, gone = self.published.get(slot, ()), self.consumed.get(slot, ())
-        return self._reader.message_count(name, key) + len(own) - len(gone)
+        known = self.known.channels.get(slot)
+        if known is None:
+            stored = self._reader.message_count(name, key)
+            if stored == 0:
+                self.known.add_channel(name, key, ())
+        else:
+            stored = len(known)
+        return stored + len(own) - len(gone)
 
     def consume(self, name: str, key: str, message_id: int) -> None:
         own = self.published.get((name, key))
@@ -220,10 +263,16 @@ class Overlay:
         if message_id not in self.published.get(slot, ()):
             if message_id in self.consumed.get(slot, ()):
                 return False
-            if self._reader.message(name, key, message_id) is None:
+            if not self._is_stored(name, key, message_id):
                 return False
         self.consume(name, key, message_id)
         return True
+
+    def _is_stored(self, name: str, key: str, message_id: int) -> bool:
+        known = self.known.channels.get((name, key))
+        if known is not None:
+            return any(message_id == waiting for waiting, _ in known)
+        return self._reader.message(name, key, message_id) is not None
 
     def emit(self, stream: Stream[Any], event: Any) -> None:
         self.declaration(stream.name)
