@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dex_flow.embedded.group_writer import BatchSummary
 from dex_flow.embedded.shared_file import SharedDatabase
@@ -12,7 +12,7 @@ from dex_flow.embedded.wake_up import WakeUpSender
 
 __all__ = ["CommitFeed", "commit_feed"]
 
-Listener = Callable[[frozenset[str], frozenset[object]], None]
+Listener = Callable[[Mapping[str, object], frozenset[object]], None]
 
 _lock = threading.Lock()
 _feeds: weakref.WeakKeyDictionary[SharedDatabase, CommitFeed] = weakref.WeakKeyDictionary()
@@ -22,26 +22,31 @@ class CommitFeed:
     """Collects changed flow IDs during a batch and reports them after its commit, here and to other processes."""
 
     def __init__(self, database: SharedDatabase) -> None:
-        self._changed: set[str] = set()
+        self._changed: dict[str, object] = {}
         self._authors: set[object] = set()
         self._listeners: tuple[Listener, ...] = ()
         self._sender = WakeUpSender(database.path)
         database.writer.after_commit.append(self._report)
         database.on_close.append(self._sender.close)
 
-    def changed(self, flow_id: str, work_from: object = None) -> None:
+    def changed(self, flow_id: str, known_to: object = None, work_from: object = None) -> None:
         """Note a change; called on the writer thread inside the transaction.
 
         Args:
             flow_id: The execution.
+            known_to: The engine that has the state after the change in memory, if any.
             work_from: Who made the change, when other engines of this process may have something to do about it.
         """
-        self._changed.add(flow_id)
+        self._changed[flow_id] = known_to if self._changed.get(flow_id, known_to) is known_to else None
         if work_from is not None:
             self._authors.add(work_from)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the writer thread after every commit; returns what ends it."""
+        """Call `listener` on the writer thread after every commit; returns what ends it.
+
+        It gets the changed flow IDs, each with the engine that has its state in memory or None, and who made changes
+        that may be work for other engines.
+        """
         with _lock:
             self._listeners = (*self._listeners, listener)
 
@@ -52,9 +57,8 @@ class CommitFeed:
         return stop
 
     def _report(self, summary: BatchSummary) -> None:
-        changed = frozenset(self._changed)
+        changed, self._changed = self._changed, {}
         authors = frozenset(self._authors)
-        self._changed.clear()
         self._authors.clear()
         if summary.announce and summary.changed:
             self._sender.notify()

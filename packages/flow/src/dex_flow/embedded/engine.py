@@ -7,7 +7,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +24,9 @@ from dex_flow.embedded.command_transaction import (
     check_definition,
 )
 from dex_flow.embedded.commit_feed import CommitFeed, commit_feed
+from dex_flow.embedded.committed_states import CommittedState, CommittedStates, NotKnownError, view_known
 from dex_flow.embedded.database_file import Durability
-from dex_flow.embedded.flow_store import SqliteStateReader
+from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader
 from dex_flow.embedded.group_writer import Durable, WriterCounters, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
@@ -129,6 +130,7 @@ class EmbeddedEngine:
         self._shutdown_grace = shutdown_grace
         self._clock = clock or _system_clock
         self._streams = StreamStore()
+        self._states = CommittedStates()
         self._watchers: Watchers
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
@@ -189,9 +191,10 @@ class EmbeddedEngine:
             self._database.writer_state,
             self._streams,
             self._reader,
+            self._load_known_snapshot,
             self._load_snapshot,
             self._submit,
-            self._feed.changed,
+            partial(self._feed.changed, known_to=self),
         )
         self._scheduler = Scheduler(
             SchedulerPorts(
@@ -275,11 +278,20 @@ class EmbeddedEngine:
                 is_work = changes.has_ready or changes.cancelled or changes.next_due is not None
                 # Under an unregistered definition this engine does none of the work itself.
                 author = self if is_registered else kernel
-                self._feed.changed(flow_id, author if is_work else None)
+                self._feed.changed(flow_id, self if is_registered else None, author if is_work else None)
             return applied
 
         def done(applied: AppliedCommand | None, error: Exception | None) -> None:
             if applied is not None:
+                changes = applied.changes
+                if changes is not None:
+                    if is_registered:
+                        self._states.put(
+                            flow_id,
+                            CommittedState(kernel, applied.version, changes.status, changes.header, changes.known),
+                        )
+                    else:
+                        self._states.forget(flow_id)
                 self._follow_up(kernel, flow_id, applied, worker, lease)
                 if not future.done():
                     future.set_result(applied)
@@ -331,12 +343,33 @@ class EmbeddedEngine:
     ) -> AppliedCommand:
         return await self._submit(self._kernels[flow_type], flow_id, command, lost_owner=lost_owner)
 
+    def _load_known_snapshot(self, kernel: Kernel, flow_id: str, claim: ClaimedAttempt) -> Any:
+        """What an attempt's `run` needs, from memory; `NotKnownError` when the file has to be read."""
+        state = self._states.get(flow_id)
+        if state is None or state.kernel is not kernel:
+            raise NotKnownError(flow_id)
+        return view_known(state, flow_id, self._clock(), kernel.snapshot_loader(claim.step_type, claim.input))
+
     def _load_snapshot(
         self, kernel: Kernel, flow_id: str, claim: ClaimedAttempt, connection: sqlite3.Connection
     ) -> Any:
         row = queries.existing_flow(connection, flow_id)
-        reader = SqliteStateReader(connection, row)
-        return kernel.load_snapshot(reader, flow_id, self._clock(), claim.step_type, claim.input)
+        code = kernel.snapshot_loader(claim.step_type, claim.input)
+        return self._view(kernel, flow_id, connection, row, code)
+
+    def _view(
+        self,
+        kernel: Kernel,
+        flow_id: str,
+        connection: sqlite3.Connection,
+        row: FlowRow,
+        code: Callable[[StateView], Value],
+    ) -> Value:
+        """Run read-only code over the stored state; what it reads is added to what is known of it."""
+        state = self._states.get(flow_id)
+        is_current = state is not None and state.kernel is kernel and state.version == row.version
+        known = state.known if state is not None and is_current else None
+        return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), code, known)
 
     # Engine port
 
@@ -402,16 +435,32 @@ class EmbeddedEngine:
                 raise FlowDefinitionMismatchError(
                     f"this engine has no definition of {row.flow_type!r}; pass it in flows=[...]"
                 )
-            return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), condition), row.status
+            return self._view(kernel, flow_id, connection, row, condition), row.status
+
+        found: list[Value] = []
+
+        def is_over() -> bool:
+            state = self._states.get(flow_id)
+            if state is None:
+                return True
+            try:
+                value = view_known(state, flow_id, self._clock(), condition)
+            except Exception:
+                return True  # the evaluation that follows reads the file, or raises the same
+            if value is not None and value is not False:
+                found.append(value)
+            return bool(found) or state.status != "open"
 
         deadline = None if timeout is None else self._loop.time() + timeout
-        with self._watch(flow_id) as changed:
+        with self._watch(flow_id, is_over) as changed:
             while True:
                 changed.clear()
                 # Outside the timeout: a state that is there already is found however short it is.
                 value, status = await self._read(evaluate)
                 if value is not None and value is not False:
                     return value
+                if found:
+                    return found[0]
                 if status != "open":
                     raise FlowClosedError(flow_id, status)
                 try:
@@ -420,6 +469,8 @@ class EmbeddedEngine:
                 except TimeoutError:
                     message = f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s"
                     raise TimeoutError(message) from None
+                if found:
+                    return found[0]
 
     async def read_stream(
         self, flow_id: str, stream: Stream[Value], *, after: int = 0, limit: int = 1_000
@@ -503,12 +554,14 @@ class EmbeddedEngine:
             )
         return kernel
 
-    def _watch(self, flow_id: str) -> contextlib.AbstractContextManager[asyncio.Event]:
+    def _watch(
+        self, flow_id: str, check: Callable[[], bool] | None = None
+    ) -> contextlib.AbstractContextManager[asyncio.Event]:
         self._check_open()
-        return self._watchers.watch(flow_id)
+        return self._watchers.watch(flow_id, check)
 
-    def _on_local_commit(self, changed: frozenset[str], authors: frozenset[object]) -> None:
-        self._watchers.on_commit(changed)
+    def _on_local_commit(self, changed: Mapping[str, object], authors: frozenset[object]) -> None:
+        self._watchers.on_commit({flow_id: known_to is self for flow_id, known_to in changed.items()})
         if self._scheduler is not None and authors - {self}:
             with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
                 self._loop.call_soon_threadsafe(self._wake_scheduler)

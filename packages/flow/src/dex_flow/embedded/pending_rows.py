@@ -19,54 +19,68 @@ __all__ = ["PendingRows"]
 _Row = tuple[Any, ...]
 
 
+_SIZES = (64, 16, 8, 4, 3, 2, 1)
+# A long chain of ORs is planned as that many look-ups, up to what SQLite takes for one loop.
+_DELETE_SIZES = (16, 8, 4, 3, 2, 1)
+
+
 class _ManyRows:
     """One statement for many rows; `{rows}` in its text stands for them.
 
     Few sizes are used, so that the connection has every statement prepared after a while.
     """
 
-    _SIZES = (64, 16, 8, 4, 3, 2, 1)
+    __slots__ = ("statements",)
 
-    def __init__(self, text: str, columns: int) -> None:
-        row = f"({', '.join('?' * columns)})"
-        self._statements = tuple((size, text.format(rows=", ".join([row] * size))) for size in self._SIZES)
+    def __init__(self, text: str, row: str, separator: str = ", ", sizes: tuple[int, ...] = _SIZES) -> None:
+        self.statements = tuple((size, text.format(rows=separator.join([row] * size))) for size in sizes)
 
     def run(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
         """Run it for these rows."""
         done = 0
-        for size, statement in self._statements:
+        for size, statement in self.statements:
             while len(rows) - done >= size:
                 connection.execute(statement, tuple(chain.from_iterable(rows[done : done + size])))
                 done += size
 
 
-_UPDATE_FLOWS = _ManyRows(
+def _values(text: str, columns: int) -> _ManyRows:
+    return _ManyRows(text, f"({', '.join('?' * columns)})")
+
+
+def _deletion(table: str, *columns: str) -> _ManyRows:
+    # Not `(a, b) IN (VALUES ...)`: for several rows SQLite would read the whole table.
+    row = f"({' AND '.join(f'{column} = ?' for column in columns)})"
+    return _ManyRows(f"DELETE FROM {table} WHERE {{rows}}", row, " OR ", _DELETE_SIZES)
+
+
+_UPDATE_FLOWS = _values(
     "UPDATE flow SET status = column2, owner = column3, epoch = column4, version = column5, active_steps = column6,"
     " has_ready = column7, next_due = column8, updated_at = column9, header = column10"
     " FROM (VALUES {rows}) WHERE key = column1",
     10,
 )
-_PUT_ATTRIBUTES = _ManyRows(
+_PUT_ATTRIBUTES = _values(
     "INSERT INTO attribute (flow, name, key, value) VALUES {rows}"
     " ON CONFLICT (flow, name, key) DO UPDATE SET value = excluded.value",
     4,
 )
-_PUT_BODIES = _ManyRows("INSERT OR REPLACE INTO step_body VALUES {rows}", 3)
-_ADD_MESSAGES = _ManyRows("INSERT INTO message VALUES {rows}", 5)
-_ADD_HISTORY = _ManyRows("INSERT INTO history VALUES {rows}", 10)
-_ADD_REQUESTS = _ManyRows("INSERT INTO request VALUES {rows}", 7)
-_PUT_POSITIONS = _ManyRows(
+_PUT_BODIES = _values("INSERT OR REPLACE INTO step_body VALUES {rows}", 3)
+_ADD_MESSAGES = _values("INSERT INTO message VALUES {rows}", 5)
+_ADD_HISTORY = _values("INSERT INTO history VALUES {rows}", 10)
+_ADD_REQUESTS = _values("INSERT INTO request VALUES {rows}", 7)
+_PUT_POSITIONS = _values(
     "INSERT INTO stream_position VALUES {rows} ON CONFLICT (flow, stream) DO UPDATE SET next_position ="
     " excluded.next_position",
     3,
 )
-_ADD_EVENTS = _ManyRows(
+_ADD_EVENTS = _values(
     "INSERT INTO event_batch (stream, flow, first_position, event_count, size, body) VALUES {rows}", 6
 )
-_DELETE_ATTRIBUTES = _ManyRows("DELETE FROM attribute WHERE (flow, name, key) IN (VALUES {rows})", 3)
-_DELETE_MESSAGES = _ManyRows("DELETE FROM message WHERE (flow, channel, key, id) IN (VALUES {rows})", 4)
-_DELETE_BODIES = _ManyRows("DELETE FROM step_body WHERE (flow, step) IN (VALUES {rows})", 2)
-_DELETE_REQUEST = "DELETE FROM request WHERE flow = ? AND request_id = ?"
+_DELETE_ATTRIBUTES = _deletion("attribute", "flow", "name", "key")
+_DELETE_MESSAGES = _deletion("message", "flow", "channel", "key", "id")
+_DELETE_BODIES = _deletion("step_body", "flow", "step")
+_DELETE_REQUESTS = _deletion("request", "flow", "request_id")
 
 
 class PendingRows:
@@ -181,8 +195,8 @@ class PendingRows:
             _ADD_HISTORY.run(connection, history)
         if requests:
             _ADD_REQUESTS.run(connection, requests)
-        for row in forgotten:
-            connection.execute(_DELETE_REQUEST, row)
+        if forgotten:
+            _DELETE_REQUESTS.run(connection, forgotten)
         if positions:
             _PUT_POSITIONS.run(connection, [(*slot, position) for slot, position in positions.items()])
             rows: list[_Row] = []

@@ -1,4 +1,4 @@
-"""Stream events: one row per transaction and stream, read by position, trimmed oldest first by the Flow type's budget."""
+"""Stream events: appended in batches of one row, read by position, trimmed oldest first by the Flow type's budget."""
 
 from __future__ import annotations
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Watchers"]
 
 _FALLBACK_SECONDS = 0.5
+
+
+class _Watch:
+    """One who waits; `check` tells from memory whether a commit of this engine is of interest."""
+
+    __slots__ = ("check", "event")
+
+    def __init__(self, check: Callable[[], bool] | None) -> None:
+        self.event = asyncio.Event()
+        self.check = check
 
 
 class Watchers:
@@ -16,30 +26,42 @@ class Watchers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._events: dict[str, set[asyncio.Event]] = {}
+        self._watches: dict[str, set[_Watch]] = {}
 
     @contextlib.contextmanager
-    def watch(self, flow_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set after every change of the execution; clear it before you read."""
-        event = asyncio.Event()
-        self._events.setdefault(flow_id, set()).add(event)
-        try:
-            yield event
-        finally:
-            watching = self._events[flow_id]
-            watching.discard(event)
-            if not watching:
-                del self._events[flow_id]
+    def watch(self, flow_id: str, check: Callable[[], bool] | None = None) -> Iterator[asyncio.Event]:
+        """An event that is set after every change of the execution; clear it before you read.
 
-    def on_commit(self, changed: frozenset[str]) -> None:
-        """A commit of this process; called on the writer thread."""
-        if not changed.isdisjoint(self._events.keys()):
+        Args:
+            flow_id: The execution.
+            check: Called on the event loop after a commit whose state this engine has in memory; when it returns
+                False, the event is not set.
+        """
+        watch = _Watch(check)
+        self._watches.setdefault(flow_id, set()).add(watch)
+        try:
+            yield watch.event
+        finally:
+            watching = self._watches[flow_id]
+            watching.discard(watch)
+            if not watching:
+                del self._watches[flow_id]
+
+    def on_commit(self, changed: Mapping[str, bool]) -> None:
+        """A commit of this process; called on the writer thread.
+
+        Args:
+            changed: By flow ID, whether this engine has the state in memory.
+        """
+        if not changed.keys().isdisjoint(self._watches.keys()):
             with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
                 self._loop.call_soon_threadsafe(self._wake, changed)
 
     def wake_all(self) -> None:
         """A commit of another process, or the end of the engine."""
-        self._wake(list(self._events))
+        for watching in self._watches.values():
+            for watch in watching:
+                watch.event.set()
 
     async def wake_regularly(self) -> None:
         """Wake-ups between processes are hints; this bounds what a lost one costs."""
@@ -47,7 +69,9 @@ class Watchers:
             await asyncio.sleep(_FALLBACK_SECONDS)
             self.wake_all()
 
-    def _wake(self, flow_ids: Iterable[str]) -> None:
-        for flow_id in flow_ids:
-            for event in self._events.get(flow_id, ()):
-                event.set()
+    def _wake(self, changed: Mapping[str, bool]) -> None:
+        for flow_id, is_in_memory in changed.items():
+            # A copy: what a check calls is code of others.
+            for watch in tuple(self._watches.get(flow_id, ())):
+                if not is_in_memory or watch.check is None or watch.check():
+                    watch.event.set()

@@ -19,6 +19,7 @@ from dex_flow.embedded.command_transaction import (
     WorkerSlots,
     append_live_events,
 )
+from dex_flow.embedded.committed_states import NotKnownError
 from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.stream_store import StreamStore
@@ -72,6 +73,7 @@ class Worker:
         state: The writer's.
         streams: Appends them.
         reader: For snapshots.
+        load_known_snapshot: What an attempt's `run` needs, from memory; raises `NotKnownError`.
         load_snapshot: Reads what an attempt's `run` needs.
         command: Applies commands.
         on_changed: Told the flow IDs whose streams got live events (on the writer thread).
@@ -85,6 +87,7 @@ class Worker:
         state: WriterState,
         streams: StreamStore,
         reader: ReaderThread,
+        load_known_snapshot: Callable[[Kernel, str, ClaimedAttempt], Any],
         load_snapshot: SnapshotLoader,
         command: CommandPort,
         on_changed: Callable[[str], None],
@@ -95,6 +98,7 @@ class Worker:
         self._state = state
         self._streams = streams
         self._reader = reader
+        self._load_known_snapshot = load_known_snapshot
         self._load_snapshot = load_snapshot
         self._on_changed = on_changed
         self._attempts: dict[AttemptKey, RunningAttempt] = {}
@@ -252,8 +256,11 @@ class Worker:
         step = attempt.kernel.flow.step(claim.step_type)
         assert isinstance(step, ActivityStep)
         try:
-            load = partial(self._load_snapshot, attempt.kernel, attempt.flow_id, claim)
-            snapshot = await self._reader.read(load)
+            try:
+                snapshot = self._load_known_snapshot(attempt.kernel, attempt.flow_id, claim)
+            except NotKnownError:
+                load = partial(self._load_snapshot, attempt.kernel, attempt.flow_id, claim)
+                snapshot = await self._reader.read(load)
             outcome = await step.run(attempt, snapshot)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

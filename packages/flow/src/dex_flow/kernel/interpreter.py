@@ -42,6 +42,7 @@ from dex_flow.kernel.state import FlowHeader, StepBody, decode_header, decode_la
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.rpcs import Rpc, RpcResult
 from dex_flow.steps import InlineStep
+from dex_flow.transaction import StateView
 
 __all__ = ["Kernel"]
 
@@ -123,7 +124,7 @@ class Kernel:
         reader: StateReader,
         flow_id: str,
         now: int,
-        code: Callable[[KernelView], Value],
+        code: Callable[[StateView], Value],
         known: KnownState | None = None,
     ) -> Value:
         """Run read-only code over the stored state.
@@ -155,19 +156,15 @@ class Kernel:
             raise TypeError(f"RPC {name!r} of flow {self.flow.flow_type!r} is read-only and may not return a Decision")
         return output
 
-    def load_snapshot(
-        self,
-        reader: StateReader,
-        flow_id: str,
-        now: int,
-        step_type: str,
-        input: bytes,
-        known: KnownState | None = None,
-    ) -> Any:
+    def load_snapshot(self, reader: StateReader, flow_id: str, now: int, step_type: str, input: bytes) -> Any:
         """What a claimed attempt's `run` needs, from one consistent read."""
+        return self.view(reader, flow_id, now, self.snapshot_loader(step_type, input))
+
+    def snapshot_loader(self, step_type: str, input: bytes) -> Callable[[StateView], Any]:
+        """Code for `view` that returns what a claimed attempt's `run` needs."""
         step: Any = self.flow.step(step_type)
         value = decode(step.input_type, input)
-        return self.view(reader, flow_id, now, lambda view: step.load(view, value), known)
+        return lambda view: step.load(view, value)
 
     def _answer_closed(self, header: FlowHeader, flow_id: str, command: Command) -> Any:
         if isinstance(command, InvokeRpc):
