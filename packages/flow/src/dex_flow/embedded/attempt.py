@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dex_flow.codec import encode
@@ -23,6 +22,23 @@ __all__ = ["RunningAttempt"]
 class RunningAttempt:
     """The `Activity` of one attempt that this process runs."""
 
+    __slots__ = (
+        "_buffer",
+        "_checkpoint",
+        "_due",
+        "_flow_id",
+        "_is_flushing",
+        "_last_heartbeat",
+        "_longest_silence",
+        "_loop",
+        "_worker",
+        "claim",
+        "is_over",
+        "kernel",
+        "lease",
+        "task",
+    )
+
     def __init__(
         self, worker: Worker, kernel: Kernel, flow_id: str, claim: ClaimedAttempt, lease: AttemptLease
     ) -> None:
@@ -33,13 +49,13 @@ class RunningAttempt:
         self.task: asyncio.Task[None] | None = None
         self._worker = worker
         self._flow_id = flow_id
-        self._loop = asyncio.get_running_loop()
+        self._loop = worker.loop
         self._buffer: list[LiveEvents] = []
         self._is_flushing = False
-        self._timers: list[asyncio.TimerHandle] = []
-        self._last_heartbeat = self._loop.time()
+        self._last_heartbeat = 0.0
+        self._due: float | None = None
+        self._longest_silence: float | None = None
         self._checkpoint = claim.checkpoint
-        self._deadline: datetime | None = None
 
     # Activity
 
@@ -61,7 +77,8 @@ class RunningAttempt:
     @property
     def deadline(self) -> datetime | None:
         """See `Activity`."""
-        return self._deadline
+        seconds = self.claim.options.attempt_timeout
+        return None if seconds is None else timestamp(self.claim.started_at) + seconds
 
     @property
     def heartbeat_checkpoint(self) -> str | None:
@@ -110,38 +127,32 @@ class RunningAttempt:
 
     # Timeouts
 
-    def start_clocks(self, on_timeout: Callable[[RunningAttempt, Exception], None]) -> None:
-        """Begin the attempt and heartbeat timeouts."""
+    def begin(self) -> None:
+        """`run` is about to begin; the timeouts count from now on."""
         options = self.claim.options
-        self.heartbeat()
+        now = self._last_heartbeat = self._loop.time()
         if options.attempt_timeout is not None:
-            seconds = options.attempt_timeout.total_seconds()
-            self._deadline = timestamp(self.claim.started_at) + timedelta(seconds=seconds)
-            self._timers.append(
-                self._loop.call_later(
-                    seconds,
-                    on_timeout,
-                    self,
-                    StepAttemptTimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s"),
-                )
-            )
+            self._due = now + options.attempt_timeout.total_seconds()
         if options.heartbeat_timeout is not None:
-            self._watch_heartbeat(options.heartbeat_timeout.total_seconds(), on_timeout)
+            self._longest_silence = options.heartbeat_timeout.total_seconds()
+        self._worker.clocks.add(self)
 
-    def _watch_heartbeat(self, seconds: float, on_timeout: Callable[[RunningAttempt, Exception], None]) -> None:
-        remaining = self._last_heartbeat + seconds - self._loop.time()
-        if remaining > 0:
-            timer = self._loop.call_later(remaining, self._watch_heartbeat, seconds, on_timeout)
-            self._timers = [
-                other for other in self._timers if not other.cancelled() and other.when() > self._loop.time()
-            ]
-            self._timers.append(timer)
-        elif not self.is_over:
-            on_timeout(self, HeartbeatTimeoutError(f"the attempt sent no heartbeat for {seconds:g} s"))
+    def find_timeout(self, now: float) -> tuple[float | None, Exception | None]:
+        """See `TimedAttempt`."""
+        due = self._due
+        if due is not None and now >= due:
+            assert self.claim.options.attempt_timeout is not None
+            seconds = self.claim.options.attempt_timeout.total_seconds()
+            return None, StepAttemptTimeoutError(f"the attempt ran longer than its timeout of {seconds:g} s")
+        if self._longest_silence is not None:
+            silent_until = self._last_heartbeat + self._longest_silence
+            if now >= silent_until:
+                seconds = self._longest_silence
+                return None, HeartbeatTimeoutError(f"the attempt sent no heartbeat for {seconds:g} s")
+            due = silent_until if due is None else min(due, silent_until)
+        return due, None
 
     def end(self) -> None:
         """Nothing of this attempt counts from now on."""
         self.is_over = True
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        self._worker.clocks.discard(self)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from dex_flow.codec import decode, encode
 from dex_flow.embedded.attempt import RunningAttempt
+from dex_flow.embedded.attempt_clocks import AttemptClocks
 from dex_flow.embedded.command_transaction import (
     AppliedCommand,
     AttemptKey,
@@ -94,6 +95,8 @@ class Worker:
     ) -> None:
         self.slots = WorkerSlots(worker_key, max_concurrent_steps)
         self.command = command
+        self.loop = asyncio.get_running_loop()
+        self.clocks = AttemptClocks(self.loop, self._on_timeout)
         self._writer = writer
         self._state = state
         self._streams = streams
@@ -164,9 +167,7 @@ class Worker:
                 logger.warning("live events of flow %r were dropped: %s", attempt.flow_id, error)
             then()
 
-        request = WriteRequest(
-            apply=apply, on_done=done, loop=asyncio.get_running_loop(), durable="never", raises_before_writing=True
-        )
+        request = WriteRequest(apply=apply, on_done=done, loop=self.loop, durable="never", raises_before_writing=True)
         try:
             self._writer.submit(request)
         except EngineClosedError:
@@ -190,6 +191,7 @@ class Worker:
             )
             for key in list(self._attempts):
                 self.cancel(key)
+            self.clocks.close()
         if self._tasks:
             _, stuck = await asyncio.wait(self._tasks, timeout=1.0)
             for task in stuck:
@@ -197,7 +199,7 @@ class Worker:
         return left
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.create_task(coroutine)
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -225,7 +227,7 @@ class Worker:
             if not attempt.claim.is_started and not await self._mark_started(attempt):
                 self._forget(attempt)
                 return
-            attempt.start_clocks(self._on_timeout)
+            attempt.begin()
             command = await self._outcome(attempt)
         except asyncio.CancelledError as error:
             if attempt.is_over:

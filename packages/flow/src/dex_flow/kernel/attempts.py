@@ -48,9 +48,10 @@ def claim_ready(machine: Machine, slots: int) -> None:
     is the last thing that happens before `run`.
     """
     while slots > len(machine.claimed):
-        step = next((s for _, s in sorted(machine.header.steps.items()) if _is_claimable(machine, s)), None)
-        if step is None or not machine.may_execute():
+        claimable = [step for step in machine.header.steps.values() if _is_claimable(machine, step)]
+        if not claimable or not machine.may_execute():
             return
+        step = min(claimable, key=_step_id)
         retry = machine.options(step).retry
         if step.first_started_at and _is_past_window(retry, step, machine.now):
             error_type, _, message = (step.error or "WorkerLost: ").partition(": ")
@@ -62,6 +63,10 @@ def claim_ready(machine: Machine, slots: int) -> None:
         else:
             _begin(machine, step)
             machine.settle()
+
+
+def _step_id(step: OpenStep) -> int:
+    return step.id
 
 
 def _is_past_window(retry: Retry, step: OpenStep, begins_at: int) -> bool:

@@ -282,16 +282,18 @@ class Kernel:
         changes.attributes = {
             slot: None if pending is None else pending.data for slot, pending in overlay.written.items()
         }
-        changes.published = [
-            (channel, key, message_id, data)
-            for (channel, key), messages in overlay.published.items()
-            for message_id, data in sorted(messages.items())
-        ]
-        changes.consumed = [
-            (channel, key, message_id)
-            for (channel, key), message_ids in overlay.consumed.items()
-            for message_id in sorted(message_ids)
-        ]
+        if overlay.published:
+            changes.published = [
+                (channel, key, message_id, data)
+                for (channel, key), messages in overlay.published.items()
+                for message_id, data in sorted(messages.items())
+            ]
+        if overlay.consumed:
+            changes.consumed = [
+                (channel, key, message_id)
+                for (channel, key), message_ids in overlay.consumed.items()
+                for message_id in sorted(message_ids)
+            ]
         for stream, event in overlay.events:
             changes.events.setdefault(stream, []).append(event)
         stored_bodies = self._store_bodies(changes, machine)

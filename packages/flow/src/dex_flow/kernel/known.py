@@ -141,16 +141,6 @@ class KnownState:
 
     # Reading
 
-    def find(self, name: str, key: str) -> tuple[bool, KnownValue | None]:
-        """Whether the slot is known, and its value."""
-        slot = (name, key)
-        if slot in self.slots:
-            return True, self.slots[slot]
-        known = self.ranges.get(name)
-        if known is not None and key >= known.at_least:
-            return True, known.get(key)
-        return False, None
-
     def add_value(self, name: str, key: str, value: KnownValue | None) -> None:
         """Note what was read."""
         size = 0 if value is None or value.data is None else len(value.data)
@@ -188,21 +178,18 @@ class KnownState:
 
     def after(self, overlay: Overlay, bodies: dict[int, tuple[StepBody, int] | None]) -> KnownState:
         """What is known once the overlay's writes are stored, and these bodies with their encoded sizes."""
-        next_state = KnownState()
-        next_state.size = self.size
-        next_state.ranges = ranges = self.ranges.copy()
-        next_state.slots = slots = self.slots.copy()
-        next_state.channels = self.channels.copy()
-        next_state.bodies = self.bodies.copy()
+        size = self.size
+        ranges, slots = self.ranges.copy(), self.slots.copy()
         of_ranges: dict[str, list[tuple[str, KnownValue | None]]] = {}
         for slot, value in overlay.written.items():
-            size = 0 if value is None or value.data is None else len(value.data)
-            next_state.size += size
-            known = ranges.get(slot[0])
-            if known is not None and slot[1] >= known.at_least:
-                of_ranges.setdefault(slot[0], []).append((slot[1], value))
+            value_size = 0 if value is None or value.data is None else len(value.data)
+            size += value_size
+            name, key = slot
+            known = ranges.get(name)
+            if known is not None and key >= known.at_least:
+                of_ranges.setdefault(name, []).append((key, value))
                 slots.pop(slot, None)
-            elif size <= _LARGEST_VALUE:
+            elif value_size <= _LARGEST_VALUE:
                 slots[slot] = value
             else:
                 slots.pop(slot, None)
@@ -214,15 +201,26 @@ class KnownState:
                 ranges[name] = later
         if len(slots) > _MOST_VALUES:
             # Instances are many and seldom read again.
-            next_state.slots = {slot: value for slot, value in slots.items() if not slot[1]}
-        next_state._follow_channels(overlay)
+            slots = {slot: value for slot, value in slots.items() if not slot[1]}
+        next_state = KnownState()
+        next_state.ranges, next_state.slots = ranges, slots
+        next_state.channels, next_state.bodies = self.channels, self.bodies
+        next_state.size = size
+        if overlay.published or overlay.consumed:
+            next_state.channels = self.channels.copy()
+            next_state._follow_channels(overlay)
+        if bodies:
+            next_state._follow_bodies(bodies)
+        return next_state if next_state.size <= _LARGEST_STATE else KnownState()
+
+    def _follow_bodies(self, bodies: dict[int, tuple[StepBody, int] | None]) -> None:
+        self.bodies = self.bodies.copy()
         for step_id, body in bodies.items():
             if body is None:
-                next_state.bodies.pop(step_id, None)
+                self.bodies.pop(step_id, None)
             else:
-                next_state.bodies[step_id] = body[0]
-                next_state.size += body[1]
-        return next_state if next_state.size <= _LARGEST_STATE else KnownState()
+                self.bodies[step_id] = body[0]
+                self.size += body[1]
 
     def _follow_channels(self, overlay: Overlay) -> None:
         for slot in {**overlay.published, **overlay.consumed}:

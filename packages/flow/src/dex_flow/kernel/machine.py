@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -36,17 +36,9 @@ _NO_INPUT = StepBody(Raw(encoded_null))
 _UNDECODED: Any = object()
 
 
-class _Mark(NamedTuple):
-    """Where to roll back to: what the overlay's journal does not hold."""
-
-    overlay: tuple[int, int, int, int]
-    history: int
-    cancelled: int
-    claimed: int
-    status: Any
-    result: Raw | None
-    failure: str | None
-    next_step: int
+# Where to roll back to: the overlay's mark, how many history rows, cancelled and claimed attempts there were, and the
+# header's status, result, failure and next Step ID.
+_Mark = tuple[tuple[int, int, int, int], int, int, int, Any, Raw | None, str | None, int]
 
 
 def error_text(error: BaseException) -> str:
@@ -122,9 +114,10 @@ class Machine:
 
     def body(self, step: OpenStep) -> StepBody:
         """What the Step carries."""
-        own = self.bodies.get(step.id)
-        if own is not None:
-            return own
+        if self.bodies:
+            own = self.bodies.get(step.id)
+            if own is not None:
+                return own
         if not step.has_body:
             return _NO_INPUT
         known = self.overlay.known
@@ -268,7 +261,7 @@ class Machine:
 
     def _mark(self) -> _Mark:
         header = self.header
-        return _Mark(
+        return (
             self.overlay.mark(),
             len(self.history),
             len(self.cancelled),
@@ -280,13 +273,13 @@ class Machine:
         )
 
     def _roll_back(self, mark: _Mark) -> None:
-        self.overlay.roll_back(mark.overlay)
-        del self.history[mark.history :]
-        del self.cancelled[mark.cancelled :]
-        del self.claimed[mark.claimed :]
+        overlay, history, cancelled, claimed, status, result, failure, next_step = mark
+        self.overlay.roll_back(overlay)
+        del self.history[history:]
+        del self.cancelled[cancelled:]
+        del self.claimed[claimed:]
         header = self.header
-        header.status, header.result, header.failure = mark.status, mark.result, mark.failure
-        header.next_step = mark.next_step
+        header.status, header.result, header.failure, header.next_step = status, result, failure, next_step
 
     def apply_decision(self, decision: Decision | Any, own: OpenStep | None) -> None:
         """End `own` and do what the decision says."""
@@ -327,14 +320,15 @@ class Machine:
 
     def settle(self) -> None:
         """Wake satisfied waits and run InlineSteps, lowest Step ID first, until nothing moves."""
-        steps = self.header.steps
+        header, work = self.header, self._work
+        steps = header.steps
         touched = self.overlay.touched
-        while self.is_open:
+        while header.status == "open":
             if touched:
                 self._wake_touched()
-            if not self._work:
+            if not work:
                 return
-            step = steps.get(heapq.heappop(self._work))
+            step = steps.get(heapq.heappop(work))
             if step is None:
                 continue
             if step.status == "waiting":

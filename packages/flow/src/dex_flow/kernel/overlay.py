@@ -107,10 +107,11 @@ class Overlay:
 
     def encode_written(self) -> None:
         """Encode what was set since the mark; raises when a value cannot be stored."""
-        for key in self._dirty:
-            pending = self.written[key]
+        written = self.written
+        for slot in self._dirty:
+            pending = written[slot]
             if pending is not None and pending.data is None:
-                pending.data = self._encoded(*key, pending.value)
+                pending.data = self._encoded(slot[0], slot[1], pending.value)
         self._dirty.clear()
 
     def record(self, target: dict[Any, Any], key: Any, value: Any) -> None:
@@ -144,27 +145,37 @@ class Overlay:
         if slot in self.written:
             pending = self.written[slot]
             return None if pending is None else pending.value
-        is_known, known = self.known.find(name, key)
-        if not is_known:
-            declaration = self.declaration(name)
-            data = self._reader.attribute(name, key)
-            known = None if data is None else KnownValue(decode(declaration.value_type, data), data)
-            self.known.add_value(name, key, known)
-        return None if known is None else self._value(name, known)
+        known = self.known.slots.get(slot, _MISSING)
+        if known is _MISSING:
+            known = self._find(name, key)
+        if known is None or not self._isolates:
+            return None if known is None else known.value
+        return self._isolated(name, [known])[0]
 
-    def _value(self, name: str, known: KnownValue) -> Any:
-        if self._isolates:
-            value_type = self.declaration(name).value_type
-            if not is_immutable_type(value_type):
-                assert known.data is not None
-                return decode(value_type, known.data)
-        return known.value
+    def _find(self, name: str, key: str) -> KnownValue | None:
+        known = self.known.ranges.get(name)
+        if known is not None and key >= known.at_least:
+            return known.get(key)
+        declaration = self.declaration(name)
+        data = self._reader.attribute(name, key)
+        value = None if data is None else KnownValue(decode(declaration.value_type, data), data)
+        self.known.add_value(name, key, value)
+        return value
+
+    def _isolated(self, name: str, values: Sequence[KnownValue]) -> list[Any]:
+        """The values, decoded anew unless sharing them is safe."""
+        value_type = self.declaration(name).value_type
+        if not self._isolates or is_immutable_type(value_type):
+            return [value.value for value in values]
+        return [decode(value_type, value.data) for value in values if value.data is not None]
 
     def set(self, name: str, key: str, value: Any) -> None:
         self.declaration(name)
-        self.check_key(name, key)
-        slot = (name, key)
-        self.record(self.written, slot, KnownValue(value))
+        if not key.isascii():
+            self.check_key(name, key)
+        slot, written = (name, key), self.written
+        self._journal.append((written, slot, written.get(slot, _MISSING)))
+        written[slot] = KnownValue(value)
         self._dirty.append(slot)
 
     def delete(self, name: str, key: str) -> None:
@@ -186,7 +197,10 @@ class Overlay:
             stored_wanted = None if limit is None else limit + len(own)
         stored = self._stored_range(name, at_least, below, stored_wanted, newest_first)
         if not own:
-            return [(key, self._value(name, value)) for key, value in stored]
+            if not self._isolates:
+                return [(key, value.value) for key, value in stored]
+            keys = [key for key, _ in stored]
+            return list(zip(keys, self._isolated(name, [value for _, value in stored]), strict=True))
         rows = {key: value.value for key, value in stored if key not in own}
         rows.update((key, pending.value) for key, pending in own.items() if pending is not None)
         keys = sorted(rows, reverse=newest_first)

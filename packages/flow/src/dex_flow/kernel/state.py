@@ -6,6 +6,7 @@ its own. `FORMAT_VERSION` names the layout; `MIGRATIONS` brings an older one up 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -48,6 +49,7 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+@functools.lru_cache(maxsize=1_024)
 def timestamp(value: int) -> datetime:
     """The aware UTC datetime of microseconds since the Unix epoch."""
     return _EPOCH + timedelta(microseconds=value)
