@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dex_flow.declarations import Stream
 from dex_flow.embedded.flow_store import FlowRow, insert_flow
@@ -63,8 +63,7 @@ class WorkerSlots:
         return max(0, self.limit - len(self.held))
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptLease:
+class AttemptLease(NamedTuple):
     """What an attempt's commands must still hold true."""
 
     worker_key: int
@@ -72,16 +71,14 @@ class AttemptLease:
     slot: AttemptKey
 
 
-@dataclass(frozen=True, slots=True)
-class LiveEvents:
+class LiveEvents(NamedTuple):
     """Live events of an attempt that were not flushed yet."""
 
     stream: Stream[Any]
     events: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedCommand:
+class AppliedCommand(NamedTuple):
     """What the engine does after the commit."""
 
     flow_key: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.reader import StoredRequest
@@ -42,8 +43,7 @@ class ClaimedAttempt(NamedTuple):
     started_at: int
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(msgspec.Struct):
     """Rows to write, and what the engine must do after the commit.
 
     Attributes:
@@ -70,17 +70,17 @@ class Changes:
     next_due: int | None = None
     has_ready: bool = False
     active_steps: int = 0
-    attributes: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
-    published: list[tuple[str, str, int, bytes]] = field(default_factory=list)
-    consumed: list[tuple[str, str, int]] = field(default_factory=list)
-    step_bodies: dict[int, bytes | None] = field(default_factory=dict)
-    events: dict[str, list[bytes]] = field(default_factory=dict)
-    history: list[HistoryRow] = field(default_factory=list)
-    requests: list[StoredRequest] = field(default_factory=list)
-    forgotten_requests: list[str] = field(default_factory=list)
-    cancelled: list[tuple[int, int]] = field(default_factory=list)
-    claimed: list[ClaimedAttempt] = field(default_factory=list)
-    known: KnownState = field(default_factory=KnownState)
+    attributes: dict[tuple[str, str], bytes | None] = {}
+    published: list[tuple[str, str, int, bytes]] = []
+    consumed: list[tuple[str, str, int]] = []
+    step_bodies: dict[int, bytes | None] = {}
+    events: dict[str, list[bytes]] = {}
+    history: list[HistoryRow] = []
+    requests: list[StoredRequest] = []
+    forgotten_requests: list[str] = []
+    cancelled: list[tuple[int, int]] = []
+    claimed: list[ClaimedAttempt] = []
+    known: KnownState = msgspec.field(default_factory=KnownState)
 
 
 class CommandResult(NamedTuple):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dex_flow.steps import AttemptFailure
 
@@ -23,16 +24,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class StartFlow:
+class StartFlow(msgspec.Struct, frozen=True):
     """Create the execution. `input` is the encoded start input."""
 
     input: bytes
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InvokeRpc:
+class InvokeRpc(msgspec.Struct, frozen=True):
     """Call a mutating RPC. `input` is encoded."""
 
     name: str
@@ -40,21 +39,18 @@ class InvokeRpc:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimReady:
+class ClaimReady(msgspec.Struct, frozen=True):
     """Claim what is ready, as far as the claiming worker's slots allow."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStarted:
+class AttemptStarted(msgspec.Struct, frozen=True):
     """The durable marker of a single-attempt Step, before its `run` begins."""
 
     step_execution_id: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptSucceeded:
+class AttemptSucceeded(msgspec.Struct, frozen=True):
     """`run` returned `outcome`, a value of the Step's outcome type."""
 
     step_execution_id: int
@@ -62,8 +58,7 @@ class AttemptSucceeded:
     outcome: Any
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(msgspec.Struct, frozen=True):
     """`run` raised, timed out or went silent."""
 
     step_execution_id: int
@@ -71,15 +66,13 @@ class AttemptFailed:
     failure: AttemptFailure
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsLost:
+class AttemptsLost(msgspec.Struct, frozen=True):
     """The worker that held every claimed and running attempt is gone."""
 
     message: str = "the worker process ended during the attempt"
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCheckpoint:
+class SaveCheckpoint(msgspec.Struct, frozen=True):
     """A heartbeat that carries text for the next attempt."""
 
     step_execution_id: int
@@ -87,20 +80,17 @@ class SaveCheckpoint:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FireTimers:
+class FireTimers(msgspec.Struct, frozen=True):
     """Due timers, backoffs and start timeouts; every command fires them, this one does nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkipTimer:
+class SkipTimer(msgspec.Struct, frozen=True):
     """End one Step's timer wait or backoff now."""
 
     step_execution_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopFlow:
+class StopFlow(msgspec.Struct, frozen=True):
     """Cancel every Step and close the execution."""
 
     reason: str

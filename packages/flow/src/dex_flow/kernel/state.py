@@ -55,7 +55,10 @@ def timestamp(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
-class StoredCondition(msgspec.Struct, frozen=True, array_like=True):
+# None of these can be part of a reference cycle, so the garbage collector need not look at them.
+
+
+class StoredCondition(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One condition of a registered wait: a channel with a count, or (empty channel) a due time."""
 
     channel: str
@@ -64,7 +67,7 @@ class StoredCondition(msgspec.Struct, frozen=True, array_like=True):
     due: int
 
 
-class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """One open Step execution as the header lists it. Times are microseconds since the epoch."""
 
     id: int
@@ -84,7 +87,7 @@ class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     options: StepOptions | None = None
 
 
-class StepBody(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class StepBody(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What an open Step carries.
 
     Attributes:
@@ -118,7 +121,7 @@ class FlowHeader(msgspec.Struct):
     steps: dict[int, OpenStep] = {}
 
 
-class _StoredHeader(msgspec.Struct, array_like=True):
+class _StoredHeader(msgspec.Struct, array_like=True, gc=False):
     format: int
     status: Literal["open", "completed", "failed", "stopped"]
     started_at: int
