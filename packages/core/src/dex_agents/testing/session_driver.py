@@ -114,6 +114,7 @@ class SessionDriver:
         now: Virtual time, microseconds since the epoch.
         running: Claimed and started attempts by Step execution ID.
         starts_claims: Whether a claimed single-attempt Step is started at once; else call `begin`.
+        has_worker: Whether a worker takes what is ready; without one nothing is claimed. See `take_work`.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class SessionDriver:
         self.now = microseconds(datetime.fromisoformat("2026-01-01T00:00:00Z"))
         self.running: dict[int, ClaimedAttempt] = {}
         self.starts_claims = True
+        self.has_worker = True
         self._kernel = Kernel(self.flow)
 
     # Commands
@@ -211,9 +213,12 @@ class SessionDriver:
         return found[0]
 
     def begin(self, claim: ClaimedAttempt) -> None:
-        """Store the started marker of a claimed single-attempt Step."""
+        """Store the started marker of a claimed single-attempt Step; its `before_run` may decide not to run it."""
         self.running[claim.step_execution_id] = claim._replace(is_started=True)
         self.apply(AttemptStarted(claim.step_execution_id, claim.attempt))
+        step = self.header.steps.get(claim.step_execution_id)
+        if step is None or step.status != "running":
+            self.running.pop(claim.step_execution_id, None)
 
     def snapshot_of(self, claim: ClaimedAttempt) -> Any:
         """What the attempt's `run` would receive."""
@@ -240,9 +245,20 @@ class SessionDriver:
         self.running.clear()
         self.apply(AttemptsLost())
 
+    def stop_worker(self) -> None:
+        """The worker dies with all its attempts, and nobody takes over."""
+        self.has_worker = False
+        self.lose_worker()
+
+    def take_work(self) -> None:
+        """A worker comes and takes whatever is ready."""
+        self.has_worker = True
+        self.apply(ClaimReady())
+
     def apply(self, command: Command) -> Any:
         """Apply a command like a worker that takes whatever is ready."""
-        result = self._kernel.apply(self.store, self.flow_id, self.now, command, claim_slots=_SLOTS)
+        slots = _SLOTS if self.has_worker else 0
+        result = self._kernel.apply(self.store, self.flow_id, self.now, command, claim_slots=slots)
         if result.changes is not None:
             self.store.apply(result.changes)
             for step_execution_id, _ in result.changes.cancelled:
@@ -251,7 +267,7 @@ class SessionDriver:
                 self.running[claim.step_execution_id] = claim
                 if not claim.is_started and self.starts_claims:
                     self.begin(claim)
-        if not isinstance(command, (ClaimReady, FireTimers)) and self.store.has_ready:
+        if self.has_worker and self.store.has_ready and not isinstance(command, (ClaimReady, FireTimers)):
             self.apply(ClaimReady())
         return result.output
 
