@@ -54,8 +54,8 @@ def ended_call(session: PlayedSession, tool_call_id: str = "c1") -> AgentToolCal
     """A call of the turn that is about to end because nothing of it is open any more."""
     ending = session.attempt_of("ApplyTurnControl")
     assert [claim.step_type for claim in session.running.values()] == ["ApplyTurnControl"]
-    (call,) = (call for call in session.snapshot_of(ending).tool_calls if call.tool_call_id == tool_call_id)
-    return call
+    calls: tuple[AgentToolCall, ...] = session.snapshot_of(ending).tool_calls
+    return next(call for call in calls if call.tool_call_id == tool_call_id)
 
 
 def assert_rejected(session: PlayedSession, reason: str) -> None:
