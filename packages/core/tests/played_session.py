@@ -175,3 +175,10 @@ class PlayedSession(SessionDriver):
         assert {name for name, _ in self.store.attributes}.isdisjoint(
             {"FrameworkRunState", "AgentToolCalls", "TurnCancellationRequest"}
         )
+
+
+def stored_state(session: SessionDriver) -> tuple[Any, ...]:
+    """A copy of everything a command could have changed."""
+    store = session.store
+    channels = {slot: dict(messages) for slot, messages in store.channels.items()}
+    return dict(store.attributes), channels, session.event_types(), session.open_step_types, dict(session.running)
