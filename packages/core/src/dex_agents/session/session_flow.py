@@ -85,15 +85,16 @@ def build_agent_session_flow(
         FinishTurnCancellation(),
         RecordToolFailure(),
         RecordToolOutcomeUnknown(),
+        # Also for a runner that builds no messages: `cancel_turn` names them, and a deploy may find one open.
+        RecordTurnFailureNote(build_user_message),
+        ApplyTurnControlNote(build_user_message),
     ]
     if unfinished_turn_execution is None:
         steps += [RecordTurnFailure(build_user_message), ApplyTurnControl(build_user_message)]
     else:
         steps += [
             RecordTurnFailureWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
-            RecordTurnFailureNote(build_user_message),
             ApplyTurnControlWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
-            ApplyTurnControlNote(build_user_message),
         ]
     return Flow(
         flow_type,
