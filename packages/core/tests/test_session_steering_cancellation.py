@@ -10,6 +10,7 @@ import pytest
 
 from dex_agents.session.outcomes import (
     ModelStepCompleted,
+    ModelStepRefused,
     ToolCallSucceeded,
     ToolTaskCancelled,
     UnfinishedTurnOutcome,
@@ -293,6 +294,20 @@ def test_cancelling_a_steered_turn_that_is_about_to_end_cancels_it() -> None:
     assert session.payloads("turn_cancelled") == [{"message_count": 0}]
     assert session.payloads("turn_steered") == []
     assert session.texts()[-1] == ("turn-2", "user", "Use staging")
+
+
+def test_cancelling_a_failed_turn_that_is_about_to_end_cancels_it_and_leaves_no_error() -> None:
+    session = PlayedSession(driver={"builds_unfinished_turns": True})
+    refused = ModelStepRefused(error_type="TurnRefusedError", message="no credit")
+    session.succeed(session.attempt_of("RunModel"), refused)
+    failing = session.attempt_of("RecordTurnFailure")
+    assert session.cancel_turn()
+    assert failing.step_execution_id not in session.running
+    session.succeed(session.attempt_of("ApplyTurnControl"), UnfinishedTurnOutcome())
+    assert session.event_types()[-1] == "turn_cancelled"
+    assert session.payloads("turn_failed") == []
+    assert session.state.last_turn_error is None
+    session.assert_idle()
 
 
 # Workers

@@ -156,7 +156,19 @@ def _end_turn(
     else:
         ending = TURN_STEERED
         emit_turn_steered(tx, turn, steered_count, message_count)
-    return clear_turn(tx, state, records, ending=ending, step_type=step_type, last_message_sequence=last_sequence)
+    error = state.last_turn_error
+    if error is not None and error.turn_id == turn:
+        # The user stopped the turn before its failure was recorded, so it did not end as a failed one.
+        error = None
+    return clear_turn(
+        tx,
+        state,
+        records,
+        ending=ending,
+        step_type=step_type,
+        last_message_sequence=last_sequence,
+        last_turn_error=error,
+    )
 
 
 class FinishTurnCancellation(InlineStep[str]):
