@@ -186,7 +186,11 @@ def durable_wait_result(arguments: DurableWaitArguments) -> str:
 
 
 def _object(tool_name: str, arguments: str, known: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(arguments)
+    try:
+        values: dict[str, Any] = json.loads(arguments)
+    except RecursionError:
+        # How deep is too deep depends on the stack, so the check when the model asked does not rule it out here.
+        raise InvalidBuiltInArgumentsError(tool_name, "they are nested too deeply") from None
     unknown = sorted(values.keys() - set(known))
     if unknown:
         raise InvalidBuiltInArgumentsError(tool_name, f"there is no argument {', '.join(unknown)}")

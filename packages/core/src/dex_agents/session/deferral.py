@@ -21,6 +21,7 @@ from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import RequestedToolCall
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
 from dex_agents.session.questions import question_interrupt, raise_interrupts
+from dex_agents.session.sanitizer import sanitize_error_text
 from dex_agents.session.step_types import AWAIT_QUESTION_ANSWER, AWAIT_TIMER, AWAIT_TOOL_APPROVAL
 from dex_agents.session.tool_calls import finalize_tool_call, tool_step_type
 from dex_agents.session.tool_values import AgentInterrupt, AgentToolCallRecord, AgentToolCallRecordStatus
@@ -102,7 +103,7 @@ class _Deferral:
             else:
                 raise LookupError(f"{call.tool_name!r} is no built-in tool of this release")
         except InvalidBuiltInArgumentsError as error:
-            self._fail(record, str(error))
+            self._fail(record, sanitize_error_text(str(error)))
 
     def _ask_user(self, record: AgentToolCallRecord) -> None:
         arguments = read_ask_user_arguments(record.arguments)

@@ -19,6 +19,8 @@ DEFAULT_MAX_MODEL_STEP_CONTINUATIONS = 25
 DEFAULT_MAX_DURABLE_WAIT = timedelta(days=365)
 MIN_TOOL_RESULT_BYTES = 1024
 MIN_MESSAGE_BYTES = 64 * 1024
+# Now and this is still a date of the calendar; beyond it, the commit that adds them could never succeed.
+LONGEST_DURATION = timedelta(days=365_000)
 
 _EFFECT_NAMES = ", ".join(effect.value for effect in ToolEffect)
 
@@ -121,3 +123,5 @@ def _check_duration(name: str, value: object, least: timedelta) -> None:
         raise TypeError(f"{name} must be a datetime.timedelta, not {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
+    if value > LONGEST_DURATION:
+        raise ValueError(f"{name} must be at most {LONGEST_DURATION}, not {value}")
