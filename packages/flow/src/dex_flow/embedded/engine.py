@@ -445,8 +445,8 @@ class EmbeddedEngine:
                 return True
             try:
                 value = view_known(state, flow_id, self._clock(), condition)
-            except Exception:
-                return True  # the evaluation that follows reads the file, or raises the same
+            except (Exception, SystemExit, asyncio.CancelledError):
+                return True  # the evaluation that follows reads the file, or raises the same to whoever waits
             if value is not None and value is not False:
                 found.append(value)
             return bool(found) or state.status != "open"
