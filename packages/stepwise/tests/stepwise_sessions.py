@@ -8,16 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dex_agents import (
-    AgentInterrupt,
-    AgentSessionClient,
-    AgentToolCallRecord,
-    AnswerQuestionInput,
-    CancelTurnInput,
-    SteerUserMessageInput,
-)
+from dex_agents import AgentInterrupt, AgentSessionClient, AgentToolCallRecord
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
-from dex_agents.session.rpcs import ANSWER_QUESTION, CANCEL_TURN, STEER_USER_MESSAGE
 from dex_agents_stepwise import (
     AgentDefinition,
     ModelRequest,
@@ -47,7 +39,6 @@ class LiveSession:
 
     def __init__(self, engine: EmbeddedEngine, flow: Flow, model: ScriptedModelClient) -> None:
         self.engine = engine
-        self.flow = flow
         self.model = model
         self.client = AgentSessionClient(engine, flow)
 
@@ -57,11 +48,10 @@ class LiveSession:
             assert await self.client.send_user_message(SESSION_ID, text)
 
     async def steer(self, text: str) -> None:
-        steering = SteerUserMessageInput(text=text)
-        assert await self.engine.invoke_rpc(self.flow, SESSION_ID, STEER_USER_MESSAGE, steering)
+        assert await self.client.steer_user_message(SESSION_ID, text)
 
     async def cancel_turn(self) -> None:
-        assert await self.engine.invoke_rpc(self.flow, SESSION_ID, CANCEL_TURN, CancelTurnInput())
+        assert await self.client.cancel_turn(SESSION_ID)
 
     async def interrupts(self, count: int = 1) -> tuple[AgentInterrupt, ...]:
         """What waits for a person, once it is so much."""
@@ -74,8 +64,7 @@ class LiveSession:
         await self.answer_interrupt(interrupt.interrupt_id, answer)
 
     async def answer_interrupt(self, interrupt_id: str, answer: str) -> None:
-        given = AnswerQuestionInput(interrupt_id=interrupt_id, answer=answer)
-        assert await self.engine.invoke_rpc(self.flow, SESSION_ID, ANSWER_QUESTION, given)
+        assert await self.client.answer_question(SESSION_ID, interrupt_id, answer)
 
     async def decline(self, words: str | None = None) -> None:
         """Decline or reject the one decision that waits, or will."""

@@ -32,6 +32,8 @@ def test_ask_user_is_answered(tmp_path: Path) -> None:
             assert [json.loads(text) for text in session.results_seen()] == [
                 {"status": "answered", "answer": "staging"}
             ]
+            for request in session.model.requests:
+                assert [tool.name for tool in request.tools] == ["ask_user", "durable_wait"]
 
     asyncio.run(scenario())
 
