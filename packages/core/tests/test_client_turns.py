@@ -128,6 +128,20 @@ def test_senders_of_one_text_each_get_the_answer_to_their_own_message(tmp_path: 
     run(scenario())
 
 
+def test_a_client_without_a_worker_waits_for_turns_that_another_engine_runs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            opened(tmp_path, answer_with_turn) as session,
+            EmbeddedEngine(tmp_path / "agents.db", flows=[session.flow], runs_worker=False) as remote,
+        ):
+            client = AgentSessionClient(remote, session.flow)
+            for number in range(1, 4):
+                result = await client.send_and_wait("s", "continue")
+                assert (result.turn_id, result.text) == (f"turn-{number}", f"answer of turn-{number}")
+
+    run(scenario())
+
+
 def test_a_repeated_call_sends_nothing_and_returns_the_same_turn(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path, answer_with_turn) as session:
