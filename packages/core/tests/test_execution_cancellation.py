@@ -93,8 +93,15 @@ def run(scenario: Awaitable[None]) -> None:
     asyncio.run(main())
 
 
+class PlainRunner(StubRunner):
+    """A runner that leaves the transcript of an unfinished turn to the session's note."""
+
+    build_unfinished_turn_messages = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("runner_class", [StubRunner, PlainRunner])
 def test_a_model_call_that_waits_is_cancelled_and_its_finally_runs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, runner_class: type[StubRunner]
 ) -> None:
     async def scenario() -> None:
         is_running, is_cleaned_up = asyncio.Event(), asyncio.Event()
@@ -113,7 +120,7 @@ def test_a_model_call_that_waits_is_cancelled_and_its_finally_runs(
                 is_cleaned_up.set()
             raise AssertionError
 
-        async with opened(tmp_path, StubRunner(hang)) as client:
+        async with opened(tmp_path, runner_class(hang)) as client:
             await client.start_session("s")
             sent = await client.send_with_receipt("s", "go")
             await is_running.wait()
