@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -238,6 +239,27 @@ def test_a_message_sent_while_a_steer_is_pending_comes_after_it() -> None:
     session.reply("to the steer")
     session.reply("to the queue")
     assert texts(session.observe(tracker)) == ("turn-3", ["to the queue"])
+
+
+def test_states_that_come_late_neither_end_a_turn_nor_move_the_message() -> None:
+    session = Session()
+    session.send("first")
+    deleted = session.send_tracked("continue")
+    session.send("continue")
+    tracker = TurnTracker(session.send_tracked("continue"))
+    session.send("continue")
+    older = copy.deepcopy(session.store)
+    assert session.delete_queued(deleted.receipt.message_id)
+    session.reply("answer 1")
+    assert session.observe(tracker) is None
+    newest, session.store = session.store, older
+    assert session.observe(tracker) is None
+    session.store = newest
+    for number in range(2, 5):
+        session.reply(f"answer {number}")
+    assert texts(session.observe(tracker)) == ("turn-3", ["answer 3"])
+    session.store = older
+    assert session.observe(tracker) is None
 
 
 def test_a_cancelled_turn_ends_without_an_answer_and_the_queue_goes_on() -> None:

@@ -54,7 +54,18 @@ class TurnObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the message waited in one state."""
+
+    turn_count: int
+    last_sequence: int
+    turns_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Taken:
+    """The turn that took the message, and the message's sequence in it."""
+
     turn_id: str
     sequence: int
 
@@ -71,31 +82,41 @@ class TurnTracker:
     """
 
     def __init__(self, sent: SentMessage) -> None:
+        receipt = sent.receipt
         self._sent = sent
-        self._turn_count = sent.receipt.turn_count
-        self._turns_ahead = sent.receipt.turns_ahead
-        self._last_sequence = sent.receipt.last_message_sequence
+        self._place = _Place(receipt.turn_count, receipt.last_message_sequence, receipt.turns_ahead)
         self._taken: _Taken | None = None
 
     def __call__(self, view: StateView) -> TurnObservation | None:
-        """Look at one committed state; states come in commit order."""
+        """Look at one committed state.
+
+        An engine may look at two states at once, on two threads, and at an older one last; each call therefore decides
+        by its own state, and what it remembers is one value, never replaced by an older one.
+        """
         state = view.get(AGENT_STATE)
         if state is None:
             return None
         pending = view.get(PENDING_INTERRUPTS) or ()
-        if self._taken is None:
+        taken = self._taken
+        if taken is None:
             turns_ahead = self._turns_before_message(view)
             if turns_ahead is not None:
-                self._turn_count, self._turns_ahead = state.turn_count, turns_ahead
-                self._last_sequence = state.last_message_sequence
+                self._remember(_Place(state.turn_count, state.last_message_sequence, turns_ahead))
                 return TurnObservation(is_waiting=True, pending_interrupts=pending) if pending else None
-            self._taken = self._find_turn(view)
-            if self._taken is None:
+            taken = self._taken = self._find_turn(view, self._place)
+            if taken is None:
                 return TurnObservation(is_waiting=False)
-        is_active = state.active_turn_id == self._taken.turn_id
+        if state.turn_count < _turn_number(taken.turn_id):
+            return None
+        is_active = state.active_turn_id == taken.turn_id
         if is_active and not pending:
             return None
-        return self._observe(view, state, self._taken, pending if is_active else ())
+        return self._observe(view, state, taken, pending if is_active else ())
+
+    def _remember(self, place: _Place) -> None:
+        known = self._place
+        if (place.turn_count, place.last_sequence) >= (known.turn_count, known.last_sequence):
+            self._place = place
 
     def _turns_before_message(self, view: StateView) -> int | None:
         """How many turns start before the message's, None when it waits no more."""
@@ -109,13 +130,13 @@ class TurnTracker:
             return 0
         return None
 
-    def _find_turn(self, view: StateView) -> _Taken | None:
-        expected = self._turn_count + self._turns_ahead + 1
+    def _find_turn(self, view: StateView, place: _Place) -> _Taken | None:
+        expected = place.turn_count + place.turns_ahead + 1
         found: dict[int, _Taken] = {}
         turn_id, is_opening = "", True
-        for message in _messages_after(view, self._last_sequence):
+        for message in _messages_after(view, place.last_sequence):
             if message.turn_id != turn_id:
-                turn_id, is_opening = message.turn_id, _turn_number(message.turn_id) > self._turn_count
+                turn_id, is_opening = message.turn_id, _turn_number(message.turn_id) > place.turn_count
             is_opening = is_opening and message.role == "user"
             if is_opening and text_digest(message.text) == self._sent.receipt.text_digest:
                 found.setdefault(_turn_number(turn_id), _Taken(turn_id, message.sequence))
