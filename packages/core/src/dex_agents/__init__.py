@@ -2,9 +2,21 @@
 
 from dex_agents.agent_session_flow import AgentSessionFlow, create_agent_session_flow
 from dex_agents.client import AgentSessionClient
-from dex_agents.client_results import ResolveResult, SendResult, StreamedAgentEvent
+from dex_agents.client_results import (
+    AnswerResult,
+    CancelResult,
+    MessageRefusedError,
+    ResolveResult,
+    SendResult,
+    SentMessage,
+    SteerResult,
+    StreamedAgentEvent,
+    TurnResult,
+    TurnStatus,
+)
 from dex_agents.execution.runner_calls import EscapedCancellationError
 from dex_agents.execution.threads import SyncCallThreads, run_sync_call
+from dex_agents.message_receipts import UserMessageReceipt
 from dex_agents.runner import (
     AgentEventWriter,
     AgentFrameworkRunner,
@@ -105,7 +117,9 @@ __all__ = (
     "AgentUsage",
     "AgentUserMessage",
     "AnswerQuestionInput",
+    "AnswerResult",
     "BuiltInToolDefinition",
+    "CancelResult",
     "CancelTurnInput",
     "ContextCompactor",
     "ContextSummary",
@@ -119,6 +133,7 @@ __all__ = (
     "FrameworkMessage",
     "InteractionMode",
     "ListAgentMessagesInput",
+    "MessageRefusedError",
     "MessageTooLargeError",
     "ModelCallMetadata",
     "ModelStepContinues",
@@ -131,6 +146,8 @@ __all__ = (
     "RunnerContractError",
     "SendResult",
     "SendUserMessageInput",
+    "SentMessage",
+    "SteerResult",
     "SteerUserMessageInput",
     "StreamedAgentEvent",
     "SyncCallThreads",
@@ -150,7 +167,10 @@ __all__ = (
     "TurnCompleted",
     "TurnError",
     "TurnRefusedError",
+    "TurnResult",
+    "TurnStatus",
     "UnfinishedTurnMessageBuilder",
+    "UserMessageReceipt",
     "create_agent_session_flow",
     "run_sync_call",
     "tool_result_text",
