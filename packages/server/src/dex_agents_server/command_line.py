@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dex_agents_server.demo.demo_command import run_demo
+from dex_agents_server.demo.scenarios import SCENARIOS, ScenarioName
 
 __all__ = ["main"]
 
@@ -18,6 +19,15 @@ _application = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+# The empty line and \b keep the list's lines apart in the help.
+_DEMO_HELP = "\n\n".join(
+    (
+        "Watch agent sessions survive killed workers; takes some seconds, needs no key and no server.",
+        "\b\nScenarios:\n" + "\n".join(f"  {scenario.name:<8}  {scenario.summary}" for scenario in SCENARIOS.values()),
+    )
 )
 
 
@@ -36,8 +46,9 @@ def _options(
     """Durable sessions for Python agents."""
 
 
-@_application.command()
+@_application.command(help=_DEMO_HELP)
 def demo(
+    scenario: Annotated[ScenarioName, typer.Option("--scenario", help="What to watch.")] = ScenarioName.REFUND,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the timeline.")] = False,
     keep: Annotated[
         Path | None,
@@ -46,8 +57,7 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Watch agent sessions survive killed workers without repeating a refund; takes a few seconds."""
-    raise typer.Exit(run_demo(as_json=as_json, keep=keep))
+    raise typer.Exit(run_demo(scenario, as_json=as_json, keep=keep))
 
 
 def main() -> None:

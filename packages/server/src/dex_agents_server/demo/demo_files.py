@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dex_agents_server.demo.demo_error import DemoError
+from dex_agents_server.demo.demo_error import KeepFolderError
 
 __all__ = ["DemoFiles", "demo_files"]
 
@@ -43,16 +43,16 @@ def demo_files(keep: Path | None) -> Iterator[DemoFiles]:
         keep: A folder that is empty or does not exist yet.
 
     Raises:
-        DemoError: `keep` holds something already, or cannot be made.
+        KeepFolderError: `keep` holds something already, or cannot be made.
     """
     if keep is not None:
         try:
             keep.mkdir(parents=True, exist_ok=True)
             is_empty = next(keep.iterdir(), None) is None
         except OSError as error:
-            raise DemoError(f"cannot keep the databases in {keep}: {error}") from error
+            raise KeepFolderError(f"cannot keep the databases in {keep}: {error}") from error
         if not is_empty:
-            raise DemoError(f"{keep} is not empty; name a folder that is, or a new one")
+            raise KeepFolderError(f"{keep} is not empty; name a folder that is, or a new one")
         yield DemoFiles(keep.resolve())
         return
     folder = Path(tempfile.mkdtemp(prefix="dex-agents-demo-"))

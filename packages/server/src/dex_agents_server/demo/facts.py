@@ -13,7 +13,7 @@ from dex_flow import StepHistoryEntry
 __all__ = ["EventWritten", "Fact", "FactSink", "Happened", "MessageStored", "PhaseStarted", "StepFinished", "Who"]
 
 #: Who did it, or whom it happened to.
-Who = Literal["user", "worker", "kill", "decision"]
+Who = Literal["user", "worker", "model", "kill", "decision"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Turns what a session commits, its messages, events and Step history, into facts in the order of their times."""
+"""Turns what a session commits, its messages, events and Step history, into facts in the order of its commits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from dex_agents import AgentMessage, AgentSessionClient, AgentSessionFlow, StreamedAgentEvent
-from dex_agents_server.demo.facts import EventWritten, FactSink, MessageStored, StepFinished
+from dex_agents_server.demo.commit_order import in_order_of_commits
+from dex_agents_server.demo.demo_error import DemoError
+from dex_agents_server.demo.facts import FactSink
 from dex_flow import Engine, StepHistoryEntry
 
 __all__ = ["SessionFeed", "follow_session"]
@@ -43,13 +45,25 @@ class SessionFeed:
             events = await self._read_events(until)
             history = await self._read_history(until)
             messages = await self._read_messages(until)
-            # What one commit brought has one time: its messages come before the events and the Step they belong to.
-            facts: list[MessageStored | EventWritten | StepFinished] = []
-            facts += [MessageStored(at=message.created_at, message=message) for message in messages]
-            facts += [EventWritten(at=event.event.created_at, event=event) for event in events]
-            facts += [StepFinished(at=entry.finished_at, entry=entry) for entry in history]
-            for fact in sorted(facts, key=lambda fact: fact.at):
+            for fact in in_order_of_commits(messages, events, history):
                 self._report(fact)
+
+    async def wait_for_event(self, event_type: str, *, after: datetime | None = None) -> StreamedAgentEvent:
+        """The first event of a type, as soon as it is written.
+
+        Args:
+            event_type: The type.
+            after: Only an event written later than this.
+
+        Raises:
+            DemoError: The session ended without one.
+        """
+        async with contextlib.aclosing(self._sessions.stream_events(self._session_id)) as stream:
+            async for event in stream:
+                if event.type == event_type and (after is None or event.event.created_at > after):
+                    await self.collect()
+                    return event
+        raise DemoError(f"session {self._session_id!r} ended without an event {event_type}")
 
     async def _read_events(self, until: datetime) -> list[StreamedAgentEvent]:
         after = self.events[-1].position if self.events else 0
@@ -72,12 +86,6 @@ class SessionFeed:
         messages = [message for message in page.messages if message.sequence > after and message.created_at <= until]
         self.messages += messages
         return messages
-
-    @contextlib.asynccontextmanager
-    async def silence(self) -> AsyncIterator[None]:
-        """Report nothing inside, so that what the caller reports at the end comes before what it sets off."""
-        async with self._collecting:
-            yield
 
     async def follow(self) -> None:
         """Collect with every new event, until cancelled."""

@@ -3,55 +3,98 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from dex_agents import AgentSessionFlow
+from dex_agents import AgentSessionFlow, AgentTurnContext, FrameworkMessage, create_agent_session_flow
 from dex_agents_server.demo.orders_database import OrdersDatabase
+from dex_agents_server.demo.pauses import TURN_END, Pauses, tool_pause
 from dex_agents_stepwise import (
     AgentDefinition,
+    FunctionTool,
     ModelRequest,
     ScriptedModelClient,
     ScriptedModelReply,
-    ScriptedToolCall,
+    StepwiseAgentRunner,
     ToolCallContext,
-    create_stepwise_agent_session_flow,
     function_tool,
 )
 
-__all__ = ["FLOW_TYPE", "LOOKUP_TOOL", "REFUND_TOOL", "create_support_flow"]
+__all__ = [
+    "ASK_USER",
+    "DURABLE_WAIT",
+    "FLOW_TYPE",
+    "LOOKUP_TOOL",
+    "REFUNDED",
+    "REFUND_TOOL",
+    "Script",
+    "create_support_flow",
+]
 
 FLOW_TYPE = "DemoSupportAgent"
 LOOKUP_TOOL = "lookup_order"
 REFUND_TOOL = "refund_order"
-_REFUNDED = "Refunded"
+ASK_USER = "ask_user"
+DURABLE_WAIT = "durable_wait"
+#: How the result of a refund begins.
+REFUNDED = "Refunded"
+
+_DELTA_CHARACTERS = 12
+_DELTA_INTERVAL_SECONDS = 0.01
+
+#: What the model says; the pauses say where the worker is to stand still meanwhile.
+Script: TypeAlias = Callable[[ModelRequest, Pauses], ScriptedModelReply]
 
 
-async def _go_on(order_id: int) -> None:
-    """Nothing happens between the effect of a refund and its return."""
+class _SupportRunner(StepwiseAgentRunner):
+    """Stepwise, which can be made to stand still while it ends a turn."""
+
+    def __init__(self, definition: AgentDefinition, pauses: Pauses) -> None:
+        super().__init__(definition)
+        self._pauses = pauses
+
+    def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
+        self._pauses.reach_and_block(TURN_END)
+        return super().build_unfinished_turn_messages(turn)
 
 
-def create_support_flow(
-    orders: OrdersDatabase, after_refund: Callable[[int], Awaitable[None]] = _go_on
-) -> AgentSessionFlow:
+def create_support_flow(orders: OrdersDatabase, script: Script, pauses: Pauses | None = None) -> AgentSessionFlow:
     """Build the Flow of the support agent's sessions.
 
     Args:
         orders: The shop's database.
-        after_refund: Awaited with the order's number inside the refund tool, after the money has moved: where a worker
-            can be killed at the worst moment.
+        script: What the model says.
+        pauses: Where the worker stands still; None for nowhere.
     """
+    points = pauses or Pauses()
+    agent = AgentDefinition(
+        name="support",
+        instructions="You help the customers of an outdoor shop with their orders.",
+        model=ScriptedModelClient(
+            lambda request: script(request, points),
+            delta_characters=_DELTA_CHARACTERS,
+            delta_interval_seconds=_DELTA_INTERVAL_SECONDS,
+        ),
+        tools=_tools(orders, points),
+        built_in_tools=(ASK_USER, DURABLE_WAIT),
+    )
+    return create_agent_session_flow(_SupportRunner(agent, points), FLOW_TYPE, built_in_tools=agent.built_in_tools)
 
+
+def _tools(orders: OrdersDatabase, pauses: Pauses) -> list[FunctionTool[..., Any]]:
     @function_tool(name=LOOKUP_TOOL, effect="read")
-    def lookup_order(order_id: int, context: ToolCallContext) -> dict[str, object]:
+    async def lookup_order(order_id: int, context: ToolCallContext) -> dict[str, object]:
         """Look up an order.
 
         Args:
             order_id: The number of the order.
         """
-        run = orders.record_run_started(context.flow_id, LOOKUP_TOOL, order_id, context.idempotency_key)
-        order = orders.find_order(order_id)
-        orders.record_effect_done(run)
+        run = await asyncio.to_thread(
+            orders.record_run_started, context.flow_id, LOOKUP_TOOL, order_id, context.idempotency_key
+        )
+        order = await asyncio.to_thread(orders.find_order, order_id)
+        await asyncio.to_thread(orders.record_effect_done, run)
+        await pauses.reach(tool_pause(LOOKUP_TOOL, order_id))
         return {"order_id": order.order_id, "item": order.item, "paid": order.price, "refunds": order.refunds}
 
     @function_tool(name=REFUND_TOOL, effect="non_idempotent_write", requires_approval=True)
@@ -67,38 +110,7 @@ def create_support_flow(
         )
         await asyncio.to_thread(orders.refund_order, order_id)
         await asyncio.to_thread(orders.record_effect_done, run)
-        await after_refund(order_id)
-        return f"{_REFUNDED} {order.price} for order {order_id}."
+        await pauses.reach(tool_pause(REFUND_TOOL, order_id))
+        return f"{REFUNDED} {order.price} for order {order_id}."
 
-    agent = AgentDefinition(
-        name="support",
-        instructions="You help the customers of an outdoor shop with their orders.",
-        model=ScriptedModelClient(_reply),
-        tools=[lookup_order, refund_order],
-    )
-    return create_stepwise_agent_session_flow(agent, FLOW_TYPE)
-
-
-def _reply(request: ModelRequest) -> ScriptedModelReply:
-    number = re.search(r"\d+", ScriptedModelClient.user_texts(request)[-1])
-    if number is None:
-        return ScriptedModelReply(text="Which order is it? Please send me its number.")
-    order_id = int(number.group())
-    results = ScriptedModelClient.tool_results(request)
-    if not results:
-        return _ask(f"Let me look at order {order_id}.", LOOKUP_TOOL, order_id)
-    last = results[-1]
-    if last.tool_name == LOOKUP_TOOL:
-        return _ask(f"I found order {order_id} and ask for its refund.", REFUND_TOOL, order_id)
-    if last.output.startswith(_REFUNDED):
-        return ScriptedModelReply(text=f"Done. {last.output}")
-    return ScriptedModelReply(
-        text=f"I cannot tell whether the refund of order {order_id} went through, so I did not try it again. "
-        "A colleague will check the payment and write to you."
-    )
-
-
-def _ask(text: str, tool_name: str, order_id: int) -> ScriptedModelReply:
-    return ScriptedModelReply(
-        text=text, tool_calls=[ScriptedToolCall(tool_name=tool_name, arguments={"order_id": order_id})]
-    )
+    return [lookup_order, refund_order]

@@ -7,7 +7,14 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["RefundPaused", "WorkerMessage", "WorkerReady", "decode_worker_message", "encode_worker_message"]
+__all__ = [
+    "ModelCallCancelled",
+    "Paused",
+    "WorkerMessage",
+    "WorkerReady",
+    "decode_worker_message",
+    "encode_worker_message",
+]
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag_field="type", tag="ready"):
@@ -16,14 +23,20 @@ class WorkerReady(msgspec.Struct, frozen=True, tag_field="type", tag="ready"):
     at: datetime
 
 
-class RefundPaused(msgspec.Struct, frozen=True, tag_field="type", tag="refund_paused"):
-    """A refund has moved the money at `at`, and its tool waits to be killed."""
+class Paused(msgspec.Struct, frozen=True, tag_field="type", tag="paused"):
+    """The worker reached a pause point at `at` and stands still there."""
 
-    order_id: int
+    point: str
     at: datetime
 
 
-WorkerMessage: TypeAlias = WorkerReady | RefundPaused
+class ModelCallCancelled(msgspec.Struct, frozen=True, tag_field="type", tag="model_call_cancelled"):
+    """The coroutine of a model call that stood at a pause point was cancelled at `at`."""
+
+    at: datetime
+
+
+WorkerMessage: TypeAlias = WorkerReady | Paused | ModelCallCancelled
 
 
 def encode_worker_message(message: WorkerMessage) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from dex_agents_server.demo.demo_error import DemoError
 from dex_agents_server.demo.demo_files import DemoFiles
+from dex_agents_server.demo.scenario_name import ScenarioName
 from dex_agents_server.demo.worker_messages import WorkerMessage, WorkerReady, decode_worker_message
 
 __all__ = ["WorkerProcess", "WorkerProcesses", "worker_processes"]
@@ -32,10 +33,15 @@ class WorkerProcess:
         number: From 1, in the order of their starts.
         process: The running process, with piped input and output.
         files: Where the worker works.
+
+    Attributes:
+        number: As given.
+        ready_at: From when on it runs Steps; known once `WorkerProcesses.start` returns it.
     """
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, files: DemoFiles) -> None:
         self.number = number
+        self.ready_at: datetime
         self._process = process
         self._files = files
 
@@ -80,6 +86,12 @@ class WorkerProcess:
                 pending.cancel()
             await asyncio.wait({task, end})
 
+    async def release(self) -> None:
+        """Let everything go on that stands still at a pause point, except where only a kill helps."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"release\n")
+        await self._process.stdin.drain()
+
     async def kill(self) -> datetime:
         """SIGKILL: the process ends at once, whatever it does; returns when the signal was sent."""
         killed_at = datetime.now(UTC)
@@ -120,28 +132,29 @@ class WorkerProcess:
 class WorkerProcesses:
     """Starts workers; made by `worker_processes`, which ends all of them."""
 
-    def __init__(self, files: DemoFiles) -> None:
+    def __init__(self, files: DemoFiles, scenario: ScenarioName) -> None:
         self._files = files
+        self._scenario = scenario
         self._started: list[WorkerProcess] = []
 
-    async def start(self, *, pause_refund: int | None = None) -> tuple[WorkerProcess, WorkerReady]:
+    async def start(self, *pauses: str) -> WorkerProcess:
         """Start a worker and wait until it runs Steps.
 
         Args:
-            pause_refund: An order whose refund never returns in this worker, after its effect.
+            pauses: The points at which it stands still; see `pauses`.
 
         Raises:
             DemoError: It ended instead.
         """
         number = len(self._started) + 1
-        arguments = [] if pause_refund is None else ["--pause-refund", str(pause_refund)]
         with self._files.worker_log(number).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 _PROGRAM,
                 str(self._files.folder),
-                *arguments,
+                self._scenario,
+                *(argument for point in pauses for argument in ("--pause", point)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -149,7 +162,8 @@ class WorkerProcesses:
             )
         worker = WorkerProcess(number, process, self._files)
         self._started.append(worker)
-        return worker, await worker.wait_for_message(WorkerReady)
+        worker.ready_at = (await worker.wait_for_message(WorkerReady)).at
+        return worker
 
     def send_kill_to_all(self) -> list[WorkerProcess]:
         """SIGKILL every worker that runs, and return those."""
@@ -160,9 +174,9 @@ class WorkerProcesses:
 
 
 @contextlib.asynccontextmanager
-async def worker_processes(files: DemoFiles) -> AsyncIterator[WorkerProcesses]:
-    """Workers on `files`; those that still run at the end are killed, also on an error, Ctrl-C or SIGTERM."""
-    workers = WorkerProcesses(files)
+async def worker_processes(files: DemoFiles, scenario: ScenarioName) -> AsyncIterator[WorkerProcesses]:
+    """Workers on `files` that play a scenario; those that still run at the end are killed, also on an error, Ctrl-C or SIGTERM."""
+    workers = WorkerProcesses(files, scenario)
     try:
         yield workers
     finally:
