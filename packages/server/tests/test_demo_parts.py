@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from io import StringIO
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from dex_agents import AgentSessionClient
-from dex_agents_server.demo.demo_error import DemoError
+from dex_agents_server.demo.demo_error import KeepFolderError
 from dex_agents_server.demo.demo_files import demo_files
-from dex_agents_server.demo.facts import EventWritten, Fact, Happened, MessageStored, PhaseStarted, StepFinished
+from dex_agents_server.demo.facts import EventWritten, Fact, MessageStored, StepFinished
 from dex_agents_server.demo.orders_database import OrdersDatabase, UnknownOrderError
+from dex_agents_server.demo.pauses import ANSWER, TURN_END, Pauses, tool_pause
 from dex_agents_server.demo.session_feed import follow_session
 from dex_agents_server.demo.support_agent import create_support_flow
-from dex_agents_server.demo.timeline import Timeline
+from dex_agents_server.demo.worker_messages import (
+    ModelCallCancelled,
+    Paused,
+    WorkerMessage,
+    WorkerReady,
+    decode_worker_message,
+    encode_worker_message,
+)
+from dex_agents_stepwise import ScriptedModelReply
 from dex_flow.embedded import EmbeddedEngine
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -55,12 +62,15 @@ def test_a_kept_folder_must_be_empty(tmp_path: Path) -> None:
     with demo_files(tmp_path / "new") as files:
         files.orders.write_text("x")
     assert files.orders.exists()
-    with pytest.raises(DemoError, match="is not empty"), demo_files(tmp_path / "new"):
+    with pytest.raises(KeepFolderError, match="is not empty"), demo_files(tmp_path / "new"):
         pass
 
 
-def test_the_agent_asks_for_a_missing_order_number_and_the_feed_reports_each_fact_once(tmp_path: Path) -> None:
-    flow = create_support_flow(OrdersDatabase.create(tmp_path / "orders.db"))
+def test_the_feed_reports_each_fact_once_in_the_order_of_commits(tmp_path: Path) -> None:
+    flow = create_support_flow(
+        OrdersDatabase.create(tmp_path / "orders.db"),
+        lambda request, pauses: ScriptedModelReply(text="Which order is it?"),
+    )
     facts: list[Fact] = []
 
     async def talk() -> None:
@@ -75,7 +85,7 @@ def test_the_agent_asks_for_a_missing_order_number_and_the_feed_reports_each_fac
 
     asyncio.run(talk())
     texts = [fact.message.text for fact in facts if isinstance(fact, MessageStored)]
-    assert texts == ["I want my money back", "Which order is it? Please send me its number."]
+    assert texts == ["I want my money back", "Which order is it?"]
     positions = [fact.event.position for fact in facts if isinstance(fact, EventWritten)]
     assert positions == list(range(1, len(positions) + 1))
     # A live event bears the time it was written, which is before the commit that brings it.
@@ -87,12 +97,46 @@ def test_the_agent_asks_for_a_missing_order_number_and_the_feed_reports_each_fac
     }
 
 
-def test_the_timeline_shows_seconds_since_its_start() -> None:
-    output = StringIO()
-    timeline = Timeline(Console(file=output, width=100), NOON)
-    with timeline:
-        timeline.show(PhaseStarted(at=NOON, number=1, total=6, title="A customer asks"))
-        timeline.show(Happened(at=NOON + timedelta(seconds=1.5), who="kill", text="SIGKILL to worker 1"))
-    lines = [line.split() for line in output.getvalue().splitlines()]
-    assert ["[1/6]", "A", "customer", "asks"] in lines
-    assert ["1.500", "s", "KILL", "SIGKILL", "to", "worker", "1"] in lines
+def test_a_pause_tells_where_it_is_and_ends_with_the_release() -> None:
+    told: list[WorkerMessage] = []
+    blocked: list[str] = []
+
+    async def pause() -> None:
+        pauses = Pauses([tool_pause("lookup_order", 7), TURN_END], told.append, lambda: blocked.append("here"))
+        await pauses.reach(tool_pause("lookup_order", 12))
+        assert told == []
+        waiting = asyncio.create_task(pauses.reach(tool_pause("lookup_order", 7)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        pauses.release()
+        await waiting
+        pauses.reach_and_block(TURN_END)
+        assert pauses.hold_reply(ANSWER, after_deltas=1) is None
+
+    asyncio.run(pause())
+    assert [message.point for message in told if isinstance(message, Paused)] == ["lookup_order-7", "turn-end"]
+    assert blocked == ["here"]
+
+
+def test_a_held_reply_tells_that_its_model_call_was_cancelled() -> None:
+    told: list[WorkerMessage] = []
+
+    async def cancel() -> None:
+        hold = Pauses([ANSWER], told.append).hold_reply(ANSWER, after_deltas=4)
+        assert hold is not None
+        assert hold.after_deltas == 4
+        waiting = asyncio.create_task(hold.stop_reply())
+        await hold.wait_until_reached()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(cancel())
+    assert [type(message) for message in told] == [Paused, ModelCallCancelled]
+
+
+@pytest.mark.parametrize("message", [WorkerReady(NOON), Paused("answer", NOON), ModelCallCancelled(NOON)])
+def test_worker_messages_survive_their_line(message: WorkerMessage) -> None:
+    line = encode_worker_message(message)
+    assert "\n" not in line
+    assert decode_worker_message(line.encode()) == message

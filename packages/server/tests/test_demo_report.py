@@ -1,4 +1,4 @@
-"""The report: what counts as a problem, and how recoveries are measured."""
+"""The report: what counts as a problem, how it is shown, and how recoveries are measured."""
 
 from __future__ import annotations
 
@@ -11,24 +11,45 @@ import pytest
 from rich.console import Console
 
 from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT
+from dex_agents_server.demo.closing import show_next, show_report
 from dex_agents_server.demo.demo_error import DemoError
-from dex_agents_server.demo.report import DemoReport, SessionReport, measure_recovery_ms
-from dex_agents_server.demo.timeline import Timeline
+from dex_agents_server.demo.report import (
+    Check,
+    DemoReport,
+    ExpectedSession,
+    SessionReport,
+    ToolCallFound,
+    measure_recovery_ms,
+)
+from dex_agents_server.demo.scenarios import SCENARIOS, ScenarioName
 from dex_flow import StepHistoryEntry
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CALLS = (ToolCallFound("lookup_order", "succeeded"), ToolCallFound("refund_order", "outcome_unknown"))
 GOOD = SessionReport(
     session_id="refund-order-12",
-    order_id=12,
     final_text="I cannot tell.",
+    calls=CALLS,
     tool_runs={"lookup_order": 1, "refund_order": 1},
-    tool_statuses=("succeeded", "outcome_unknown"),
-    expected_statuses=("succeeded", "outcome_unknown"),
+    payments={12: 1},
     told=("{}", OUTCOME_UNKNOWN_TOOL_RESULT),
-    payments=1,
     worker_kills=1,
     recovery_ms=(12.5,),
+    checks=(Check("the worker was killed", True),),
+    expected=ExpectedSession(
+        calls=CALLS,
+        tool_runs={"lookup_order": 1, "refund_order": 1},
+        payments={12: 1},
+        told=(OUTCOME_UNKNOWN_TOOL_RESULT,),
+        final_text="cannot tell",
+    ),
 )
+
+
+def printed_report(report: DemoReport, width: int = 200) -> str:
+    output = StringIO()
+    show_report(Console(file=output, width=width), report, 1.0)
+    return output.getvalue()
 
 
 def entry(started_ms: int, finished_ms: int, *, method: str = "run", outcome: str = "succeeded") -> StepHistoryEntry:
@@ -62,18 +83,45 @@ def test_a_good_session_has_no_problems() -> None:
     }
 
 
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_good_report_is_shown(width: int) -> None:
+    printed = printed_report(DemoReport(sessions=(GOOD,)), width)
+    for text in (
+        "refund_order  ran 1 x  outcome_unknown",
+        "Order 12 was paid back 1 x.",
+        "went on 12.5 ms after",
+        "ok: the worker was killed.",
+        "Last answer: I cannot tell.",
+        "OK: 1 worker killed",
+    ):
+        assert text in printed
+    assert "NOT" not in printed
+    assert max(len(line) for line in printed.splitlines()) <= width
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"tool_runs": {"lookup_order": 1, "refund_order": 2}}, "refund_order ran 2 times"),
-        ({"tool_runs": {"lookup_order": 1}}, "these tools ran: lookup_order"),
-        ({"payments": 2}, "order 12 was paid back 2 times"),
-        ({"payments": 0}, "order 12 was paid back 0 times"),
-        ({"tool_statuses": ("succeeded", "succeeded")}, "instead of succeeded, outcome_unknown"),
-        ({"told": ("{}", "Refunded $89.50 for order 12.")}, "the model was told"),
+        ({"tool_runs": {"lookup_order": 1, "refund_order": 2}}, "refund_order ran 2 times instead of once"),
+        ({"tool_runs": {"lookup_order": 1}}, "refund_order ran never instead of once"),
+        (
+            {"tool_runs": {"lookup_order": 1, "refund_order": 1, "drop_table": 1}},
+            "drop_table ran once instead of never",
+        ),
+        ({"payments": {12: 2}}, "order 12 was paid back 2 times instead of once"),
+        ({"payments": {}}, "order 12 was paid back never instead of once"),
+        (
+            {"calls": (CALLS[0], ToolCallFound("refund_order", "succeeded"))},
+            "recorded as lookup_order succeeded, refund_order succeeded instead of",
+        ),
+        ({"calls": ()}, "recorded as nothing instead of"),
+        ({"told": ("{}", "Refunded $89.50 for order 12.")}, "the model was not told"),
         ({"final_text": " "}, "no answer"),
+        ({"final_text": "Done."}, "has no 'cannot tell'"),
         ({"recovery_ms": ()}, "1 kills, but 0 recoveries"),
         ({"recovery_ms": (1_000.0,)}, "the recovery took 1000 ms"),
+        ({"worker_kills": 0, "recovery_ms": ()}, "0 workers were killed instead of 1"),
+        ({"checks": (Check("the sky is blue", False),)}, "does not hold: the sky is blue"),
     ],
 )
 def test_everything_that_is_not_as_promised_is_a_problem(change: dict[str, Any], problem: str) -> None:
@@ -82,11 +130,30 @@ def test_everything_that_is_not_as_promised_is_a_problem(change: dict[str, Any],
     assert report.to_json()["ok"] is False
     assert problem in report.to_json()["error"]
 
+    printed = printed_report(report)
+    assert "NOT OK" in printed
+    assert problem in printed
+    assert "OK: 1 worker" not in printed
+
+
+def test_a_known_outcome_told_as_unknown_is_a_problem() -> None:
+    calls = (ToolCallFound("refund_order", "succeeded"),)
+    session = replace(GOOD, calls=calls, expected=replace(GOOD.expected, calls=calls))
+    assert session.problems() == [
+        "refund-order-12: the model was told that an outcome is unknown which is known",
+    ]
+
+
+def test_a_run_without_a_kill_proves_nothing() -> None:
+    session = replace(GOOD, worker_kills=0, recovery_ms=(), expected=replace(GOOD.expected, worker_kills=0))
+    assert DemoReport(sessions=(session,)).problems() == ["no worker was killed"]
+
+
+def test_the_end_says_what_to_do_next() -> None:
     output = StringIO()
-    Timeline(Console(file=output, width=200), NOON).show_report(report, 1.0)
-    assert "NOT OK" in output.getvalue()
-    assert problem in output.getvalue()
-    assert "OK: 1 workers" not in output.getvalue()
+    show_next(Console(file=output, width=60), SCENARIOS[ScenarioName.REFUND], SCENARIOS[ScenarioName.STEER])
+    assert "dex-agents demo --scenario steer" in output.getvalue()
+    assert "dex-agents demo --scenario refund --keep FOLDER" in output.getvalue()
 
 
 def test_recovery_ends_with_the_first_attempt_that_starts() -> None:

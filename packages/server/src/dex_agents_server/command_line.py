@@ -48,7 +48,9 @@ def _options(
 
 @_application.command(help=_DEMO_HELP)
 def demo(
-    scenario: Annotated[ScenarioName, typer.Option("--scenario", help="What to watch.")] = ScenarioName.REFUND,
+    scenario: Annotated[
+        ScenarioName, typer.Option("--scenario", metavar="NAME", help="What to watch.")
+    ] = ScenarioName.REFUND,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the timeline.")] = False,
     keep: Annotated[
         Path | None,

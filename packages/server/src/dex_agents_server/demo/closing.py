@@ -42,7 +42,7 @@ def _show_session(console: Console, session: SessionReport) -> None:
     console.print()
     console.print(Text(session.session_id, style="bold"))
     if session.calls:
-        console.print(Padding(_calls_table(session), _INDENT))
+        console.print(Padding(_calls_table(session), _INDENT, expand=False))
     for order_id, payments in session.payments.items():
         _show(console, f"Order {order_id} was paid back {payments} x.")
     for milliseconds in session.recovery_ms:
@@ -64,7 +64,7 @@ def _calls_table(session: SessionReport) -> Table:
 
 
 def _show(console: Console, text: str, style: str = "") -> None:
-    console.print(Padding(Text(text, style=style), _INDENT))
+    console.print(Padding(Text(text, style=style), _INDENT, expand=False))
 
 
 def show_next(console: Console, scenario: Scenario, following: Scenario) -> None:
@@ -82,5 +82,5 @@ def show_next(console: Console, scenario: Scenario, following: Scenario) -> None
         (f"dex-agents demo --scenario {scenario.name} --keep FOLDER", "keeps the databases to look into"),
     ):
         _show(console, command, "cyan")
-        console.print(Padding(Text(purpose, style="dim"), (0, 0, 0, 4)))
+        console.print(Padding(Text(purpose, style="dim"), (0, 0, 0, 4), expand=False))
     _show(console, "For an agent of your own, read packages/stepwise/README.md.")

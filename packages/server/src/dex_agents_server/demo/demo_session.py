@@ -48,6 +48,7 @@ class DemoSession:
         """Send a user message."""
         self.say("user", repr(text))
         self._require(await self._sessions.send_user_message(self.session_id, text), f"the message {text!r}")
+        await self.feed.collect()
 
     async def steer(self, text: str) -> datetime:
         """Steer the running turn; returns when that was recorded."""
@@ -90,11 +91,9 @@ class DemoSession:
         await self.feed.collect()
         return interrupt
 
-    async def wait_for_event(
-        self, worker: WorkerProcess, event_type: str, *, after: datetime | None = None
-    ) -> StreamedAgentEvent:
-        """The first event of a type, behind `after` if given, once `worker` has come so far."""
-        return await worker.while_running(self.feed.wait_for_event(event_type, after=after))
+    async def wait_for_event(self, worker: WorkerProcess, event_type: str) -> StreamedAgentEvent:
+        """The first event of a type, once `worker` has come so far."""
+        return await worker.while_running(self.feed.wait_for_event(event_type))
 
     async def wait_until_idle(self, worker: WorkerProcess) -> None:
         """Wait until `worker` has ended every turn there is."""

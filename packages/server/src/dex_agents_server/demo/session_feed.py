@@ -48,19 +48,15 @@ class SessionFeed:
             for fact in in_order_of_commits(messages, events, history):
                 self._report(fact)
 
-    async def wait_for_event(self, event_type: str, *, after: datetime | None = None) -> StreamedAgentEvent:
+    async def wait_for_event(self, event_type: str) -> StreamedAgentEvent:
         """The first event of a type, as soon as it is written.
-
-        Args:
-            event_type: The type.
-            after: Only an event written later than this.
 
         Raises:
             DemoError: The session ended without one.
         """
         async with contextlib.aclosing(self._sessions.stream_events(self._session_id)) as stream:
             async for event in stream:
-                if event.type == event_type and (after is None or event.event.created_at > after):
+                if event.type == event_type:
                     await self.collect()
                     return event
         raise DemoError(f"session {self._session_id!r} ended without an event {event_type}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from dex_agents import AgentSessionFlow, AgentTurnContext, FrameworkMessage, create_agent_session_flow
+from dex_agents.session.built_in_tools import ASK_USER, DURABLE_WAIT
 from dex_agents_server.demo.orders_database import OrdersDatabase
 from dex_agents_server.demo.pauses import TURN_END, Pauses, tool_pause
 from dex_agents_stepwise import (
@@ -20,22 +21,11 @@ from dex_agents_stepwise import (
     function_tool,
 )
 
-__all__ = [
-    "ASK_USER",
-    "DURABLE_WAIT",
-    "FLOW_TYPE",
-    "LOOKUP_TOOL",
-    "REFUNDED",
-    "REFUND_TOOL",
-    "Script",
-    "create_support_flow",
-]
+__all__ = ["FLOW_TYPE", "LOOKUP_TOOL", "REFUNDED", "REFUND_TOOL", "Script", "create_support_flow"]
 
 FLOW_TYPE = "DemoSupportAgent"
 LOOKUP_TOOL = "lookup_order"
 REFUND_TOOL = "refund_order"
-ASK_USER = "ask_user"
-DURABLE_WAIT = "durable_wait"
 #: How the result of a refund begins.
 REFUNDED = "Refunded"
 

@@ -175,7 +175,7 @@ class WorkerProcesses:
 
 @contextlib.asynccontextmanager
 async def worker_processes(files: DemoFiles, scenario: ScenarioName) -> AsyncIterator[WorkerProcesses]:
-    """Workers on `files` that play a scenario; those that still run at the end are killed, also on an error, Ctrl-C or SIGTERM."""
+    """Workers that play a scenario on `files`; at the end those that run are killed, also on an error or a signal."""
     workers = WorkerProcesses(files, scenario)
     try:
         yield workers

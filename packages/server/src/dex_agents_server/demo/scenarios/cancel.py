@@ -141,11 +141,11 @@ def _turn_endings(session: DemoSession) -> bool:
 
 CANCEL = Scenario(
     name=ScenarioName.CANCEL,
-    summary="the user stops an answer that streams, and a refund that has begun",
+    summary="the user stops an answer, and a begun refund",
     explanation="One customer stops a rambling answer, another one stops a turn whose refund has already begun. The "
     "worker is killed after the first stop and in the middle of the second.",
-    watch="The model's coroutine is cancelled at once and its partial text is stored nowhere; the refund that has begun "
-    "runs to its end, once, its outcome counts, and the next answer knows it.",
+    watch="The model's coroutine is cancelled at once and its partial text is stored nowhere; the refund that has "
+    "begun runs to its end, once, its outcome counts, and the next answer knows it.",
     phases=(
         "A customer stops an answer while it streams",
         "The worker is killed; the next message finds nobody",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dex_agents.session import events
-from dex_agents.session.built_in_tools import ask_user_result
+from dex_agents.session.built_in_tools import ASK_USER, ask_user_result
 from dex_agents_server.demo.demo_session import DemoSession
 from dex_agents_server.demo.pauses import Pauses
 from dex_agents_server.demo.report import Check, DemoReport, ExpectedSession, ToolCallFound
@@ -11,7 +11,7 @@ from dex_agents_server.demo.scenario import Scenario
 from dex_agents_server.demo.scenario_name import ScenarioName
 from dex_agents_server.demo.script_helpers import ask_tools, result_of
 from dex_agents_server.demo.story import Story
-from dex_agents_server.demo.support_agent import ASK_USER, LOOKUP_TOOL, REFUND_TOOL
+from dex_agents_server.demo.support_agent import LOOKUP_TOOL, REFUND_TOOL
 from dex_agents_stepwise import ModelRequest, ScriptedModelReply
 
 __all__ = ["QUESTION"]
@@ -91,8 +91,8 @@ QUESTION = Scenario(
     summary="a question to the user outlives its worker",
     explanation="The model asks the customer a question with ask_user and choices. The worker is killed while the "
     "question waits, and the answer comes after a new one has started.",
-    watch="While a question waits, no Step runs and no worker is needed; it is asked once, an answer that is none of its "
-    "choices is refused, and the turn goes on from the answer.",
+    watch="While a question waits, no Step runs and no worker is needed; it is asked once, an answer that is none of "
+    "its choices is refused, and the turn goes on from the answer.",
     phases=(
         "A customer writes, and the agent has a question",
         "The worker is killed while the question waits",

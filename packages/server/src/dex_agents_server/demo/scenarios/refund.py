@@ -91,7 +91,7 @@ def _expected(order_id: int, refund_status: str, final_text: str, *, told: tuple
 
 REFUND = Scenario(
     name=ScenarioName.REFUND,
-    summary="workers die around a refund that must not run twice",
+    summary="workers die around a refund, which runs once",
     explanation="Two agent sessions refund an order. Each loses its worker to SIGKILL at a bad moment, and no refund "
     "runs twice.",
     watch="After the second kill nobody can know whether the money moved: the call is recorded outcome_unknown, is not "

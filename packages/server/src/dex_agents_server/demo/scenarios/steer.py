@@ -84,7 +84,7 @@ _EXPECTED = ExpectedSession(
 
 
 def _lookup_spans(session: DemoSession, moment: datetime) -> bool:
-    [started] = [event for event in session.events_of(events.TOOL_CALL_STARTED)]
+    [started] = session.events_of(events.TOOL_CALL_STARTED)
     finished = [
         event
         for event in session.events_of(events.TOOL_CALL_FINISHED)
@@ -102,7 +102,7 @@ def _turn_endings(session: DemoSession) -> bool:
 
 STEER = Scenario(
     name=ScenarioName.STEER,
-    summary="the user changes their mind while a tool runs and an approval waits",
+    summary="the user changes their mind while a tool runs",
     explanation="The model looks an order up and asks for its refund at once. While the lookup runs and the refund "
     "waits for approval, the customer changes their mind, and the worker is killed before it has ended the turn.",
     watch="The refund never runs and is recorded rejected; the lookup that had begun finishes and counts; the new "

@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from dex_agents.session import events
-from dex_agents.session.built_in_tools import DurableWaitArguments, durable_wait_result
+from dex_agents.session.built_in_tools import DURABLE_WAIT, DurableWaitArguments, durable_wait_result
 from dex_agents_server.demo.demo_session import DemoSession
 from dex_agents_server.demo.pauses import Pauses
 from dex_agents_server.demo.report import Check, DemoReport, ExpectedSession, ToolCallFound
@@ -15,7 +15,7 @@ from dex_agents_server.demo.scenario import Scenario
 from dex_agents_server.demo.scenario_name import ScenarioName
 from dex_agents_server.demo.script_helpers import ask_tools, latest_user_text, result_of
 from dex_agents_server.demo.story import Story
-from dex_agents_server.demo.support_agent import DURABLE_WAIT, LOOKUP_TOOL
+from dex_agents_server.demo.support_agent import LOOKUP_TOOL
 from dex_agents_stepwise import ModelRequest, ScriptedModelReply
 
 __all__ = ["WAIT"]
@@ -96,7 +96,7 @@ def _wait_ended(session: DemoSession, worker_ready_at: datetime, due: datetime) 
 
 WAIT = Scenario(
     name=ScenarioName.WAIT,
-    summary="a wait outlives its worker, and ends late rather than never",
+    summary="a wait is due while there is no worker",
     explanation=f"The model calls durable_wait for {_WAIT_SECONDS} seconds. The worker is killed during the wait and "
     "stays away past the due time; meanwhile the customer writes again.",
     watch="A wait is a time in the database, not a sleeping process: it ends as soon as a worker is there again. The "
