@@ -34,7 +34,7 @@ def show_report(console: Console, report: DemoReport, seconds: float) -> None:
         console.print(Text(f"NOT OK: {problem}", style="bold red"))
     if not problems:
         workers = "1 worker" if report.worker_kills == 1 else f"{report.worker_kills} workers"
-        text = f"OK: {workers} killed, no tool ran twice, nothing was lost ({seconds:.1f} s)."
+        text = f"OK: {workers} killed, no tool ran twice, all is as promised ({seconds:.1f} s)."
         console.print(Text(text, style="bold green"))
 
 

@@ -84,13 +84,11 @@ _EXPECTED = ExpectedSession(
 
 
 def _lookup_spans(session: DemoSession, moment: datetime) -> bool:
-    [started] = session.events_of(events.TOOL_CALL_STARTED)
-    finished = [
-        event
-        for event in session.events_of(events.TOOL_CALL_FINISHED)
-        if event.payload["tool_call_id"] == started.payload["tool_call_id"]
-    ]
-    return started.event.created_at < moment < finished[-1].event.created_at
+    started = session.events_of(events.TOOL_CALL_STARTED)
+    finished = session.events_of(events.TOOL_CALL_FINISHED)[-1]
+    return [event.payload["tool_call_id"] for event in started] == [finished.payload["tool_call_id"]] and started[
+        0
+    ].event.created_at < moment < finished.event.created_at
 
 
 def _turn_endings(session: DemoSession) -> bool:
