@@ -36,7 +36,10 @@ class AttemptClocks(Generic[Attempt]):
 
     def add(self, attempt: Attempt) -> None:
         """Watch an attempt."""
-        due, _ = attempt.find_timeout(self._loop.time())
+        now = self._loop.time()
+        due, error = attempt.find_timeout(now)
+        if error is not None:
+            due = now
         if due is not None:
             self._attempts[attempt] = None
             self._wake_at(due)

@@ -38,6 +38,8 @@ class CommittedStates:
 
     def __init__(self) -> None:
         self._states: dict[str, CommittedState] = {}
+        # What is known may grow later, so what was counted is kept.
+        self._sizes: dict[str, int] = {}
         self._bytes = 0
 
     def get(self, flow_id: str) -> CommittedState | None:
@@ -49,15 +51,16 @@ class CommittedStates:
         self.forget(flow_id)
         if len(self._states) >= _MOST_FLOWS or self._bytes > _MOST_BYTES:
             self._states.clear()
+            self._sizes.clear()
             self._bytes = 0
         self._states[flow_id] = state
-        self._bytes += state.known.size
+        size = self._sizes[flow_id] = state.known.size
+        self._bytes += size
 
     def forget(self, flow_id: str) -> None:
         """A command under another definition was committed."""
-        earlier = self._states.pop(flow_id, None)
-        if earlier is not None:
-            self._bytes -= earlier.known.size
+        self._states.pop(flow_id, None)
+        self._bytes -= self._sizes.pop(flow_id, 0)
 
 
 def view_known(state: CommittedState, flow_id: str, now: int, code: Callable[[StateView], Value]) -> Value:

@@ -26,16 +26,18 @@ class HotFlow:
     Attributes:
         row: Its row as the current transaction sees it.
         known: What is known of the row's version, or None.
+        size: Encoded bytes of `known` when it was put here.
         author: Whose definition decoded `known`; of no use to others.
         positions: Next positions of its streams, by stream key.
     """
 
-    __slots__ = ("author", "generation", "known", "positions", "row")
+    __slots__ = ("author", "generation", "known", "positions", "row", "size")
 
     def __init__(self, row: FlowRow, generation: int) -> None:
         self.row = row
         self.generation = generation
         self.known: KnownState | None = None
+        self.size = 0
         self.author: object = None
         self.positions: dict[int, int] = {}
 
@@ -91,7 +93,8 @@ class WriterState:
         row = find_flow(connection, flow_id)
         if row is None:
             return None
-        if hot is None or hot.row.key != row.key or hot.row.version != row.version:
+        if hot is None or hot.row.version != row.version:
+            self._bytes -= 0 if hot is None else hot.size
             hot = self._flows[flow_id] = HotFlow(row, self._generation)
         else:
             hot.row = row
@@ -105,13 +108,9 @@ class WriterState:
         hot = self._flows.get(flow_id)
         if hot is None:
             hot = self._flows[flow_id] = HotFlow(row, self._generation)
-        if hot.known is not None:
-            self._bytes -= hot.known.size
-        hot.row = row
-        hot.known = known
-        hot.author = author
-        if known is not None:
-            self._bytes += known.size
+        size = 0 if known is None else known.size
+        self._bytes += size - hot.size
+        hot.row, hot.known, hot.size, hot.author = row, known, size, author
         return hot
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from dex_flow.declarations import AttributeMap, Channel
+from dex_flow.declarations import Attribute, AttributeMap, Channel
 from dex_flow.flow import Flow
 from dex_flow.kernel.state import StepBody
 
@@ -137,6 +137,8 @@ class KnownState:
                 known.ranges[name] = KnownRange("", [], [], 0)
             elif isinstance(declaration, Channel):
                 known.channels[name, ""] = ()
+            elif isinstance(declaration, Attribute) and len(known.slots) < _MOST_VALUES:
+                known.slots[name, ""] = None
         return known
 
     # Reading
