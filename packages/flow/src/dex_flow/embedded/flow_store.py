@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -45,12 +44,15 @@ def find_flow(connection: sqlite3.Connection, flow_id: str) -> FlowRow | None:
 class SqliteStateReader:
     """The stored state of one execution; `row` is None before it starts."""
 
-    __slots__ = ("_execute", "_key", "_row")
+    __slots__ = ("_connection", "_key", "_row")
 
     def __init__(self, connection: sqlite3.Connection, row: FlowRow | None) -> None:
-        self._execute: Callable[[str, Any], sqlite3.Cursor] = connection.execute
+        self._connection = connection
         self._row = row
         self._key = -1 if row is None else row.key
+
+    def _execute(self, statement: str, parameters: Any) -> sqlite3.Cursor:
+        return self._connection.execute(statement, parameters)
 
     def header(self) -> bytes | None:
         """See `StateReader`."""

@@ -117,15 +117,13 @@ class WriterState:
 class WriterStateReader(SqliteStateReader):
     """Stored state as the current transaction sees it, pending rows included."""
 
-    __slots__ = ("_connection", "_state")
+    __slots__ = ("_state",)
 
     def __init__(self, connection: sqlite3.Connection, row: FlowRow | None, state: WriterState) -> None:
         super().__init__(connection, row)
-        self._connection = connection
         self._state = state
-        self._execute = self._execute_after_flush
 
-    def _execute_after_flush(self, statement: str, parameters: Any) -> sqlite3.Cursor:
+    def _execute(self, statement: str, parameters: Any) -> sqlite3.Cursor:
         if self._state.pending.touches(self._key):
             self._state.pending.flush(self._connection)
         return self._connection.execute(statement, parameters)
