@@ -15,6 +15,7 @@ from rich.console import Console
 from bench.session_turns import run_turns
 from bench.turn_benchmark import TurnBenchmark, TurnBenchmarkSize
 from bench.turn_report import print_report, report_json
+from bench.worker_processes import run_lanes_of_process
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.benchmark == "run-turns":
         with tempfile.TemporaryDirectory(prefix="bench-") as directory:
             asyncio.run(run_turns(Path(directory) / "turns.db", options.turns))
+        return 0
+    if options.benchmark == "run-lanes":
+        asyncio.run(
+            run_lanes_of_process(options.file, options.process, options.processes, options.lanes, options.turns)
+        )
         return 0
     size = TurnBenchmarkSize.quick() if options.quick else TurnBenchmarkSize()
     if options.turns is not None:
@@ -50,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     turn.add_argument("--quick", action="store_true", help="a few seconds, rough numbers, no turn 1000")
     turns = benchmarks.add_parser("run-turns", help="only run turns of one session, under a tracer or profiler")
     turns.add_argument("--turns", type=_at_least(1), default=100, metavar="N")
+    lanes = benchmarks.add_parser("run-lanes", help="one worker process of a round with several; started by `turn`")
+    lanes.add_argument("--file", type=Path, required=True)
+    for name, least in (("process", 0), ("processes", 1), ("lanes", 1), ("turns", 1)):
+        lanes.add_argument(f"--{name}", type=_at_least(least), required=True)
     return parser
 
 

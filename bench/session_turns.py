@@ -22,7 +22,9 @@ __all__ = [
     "LongSession",
     "TurnCosts",
     "measure_turn_costs",
+    "open_sessions",
     "record_session_round",
+    "run_lanes",
     "run_long_session",
     "run_session_round",
     "run_turns",
@@ -69,11 +71,11 @@ class LongSession:
 
 
 @contextlib.asynccontextmanager
-async def _open_sessions(
-    path: Path, sessions: int, durability: Durability, tool_kind: ToolKind
-) -> AsyncIterator[tuple[EmbeddedEngine, AgentSessionClient, list[str]]]:
+async def open_sessions(
+    path: Path, session_ids: Sequence[str], durability: Durability, tool_kind: ToolKind
+) -> AsyncIterator[tuple[EmbeddedEngine, AgentSessionClient, Sequence[str]]]:
+    """An engine on a file with these sessions started."""
     flow = create_benchmark_flow(tool_kind)
-    session_ids = [f"session-{number}" for number in range(sessions)]
     async with EmbeddedEngine(path, [flow], durability=durability) as engine:
         client = AgentSessionClient(engine, flow)
         await asyncio.gather(*(client.start_session(session_id) for session_id in session_ids))
@@ -106,7 +108,12 @@ def session_lanes(lanes: int, turns: int) -> list[list[str]]:
     return [[f"session-{lane * per_lane + number}" for number in range(per_lane)] for lane in range(lanes)]
 
 
-async def _run_lanes(client: AgentSessionClient, lanes: Sequence[Sequence[str]], turns: int) -> list[float]:
+def _session_ids(sessions: int) -> list[str]:
+    return [f"session-{number}" for number in range(sessions)]
+
+
+async def run_lanes(client: AgentSessionClient, lanes: Sequence[Sequence[str]], turns: int) -> list[float]:
+    """Run lanes at the same time; returns the seconds of every turn."""
     groups = await asyncio.gather(*(_run_lane(client, session_ids, turns) for session_ids in lanes))
     return [seconds for group in groups for seconds in group]
 
@@ -122,8 +129,8 @@ async def run_session_round(path: Path, lanes: int, turns: int, durability: Dura
     """
     session_ids = session_lanes(lanes, turns)
     sessions = sum(map(len, session_ids))
-    async with _open_sessions(path, sessions, durability, "single_attempt") as (_, client, _):
-        return await run_round(lambda: _run_lanes(client, session_ids, turns))
+    async with open_sessions(path, _session_ids(sessions), durability, "single_attempt") as (_, client, _):
+        return await run_round(lambda: run_lanes(client, session_ids, turns))
 
 
 async def record_session_round(path: Path, lanes: int, turns: int) -> Recording:
@@ -131,23 +138,27 @@ async def record_session_round(path: Path, lanes: int, turns: int) -> Recording:
     session_ids = session_lanes(lanes, turns)
     recording = Recording(path.with_suffix(".start"))
     with recordable_connections():
-        async with _open_sessions(path, sum(map(len, session_ids)), "power", "single_attempt") as (_, client, _):
+        async with open_sessions(path, _session_ids(sum(map(len, session_ids))), "power", "single_attempt") as (
+            _,
+            client,
+            _,
+        ):
             with contextlib.closing(sqlite3.connect(path)) as connection:
                 connection.execute("VACUUM INTO ?", (str(recording.database),))
             with record_statements(recording):
-                await _run_lanes(client, session_ids, turns)
+                await run_lanes(client, session_ids, turns)
     return recording
 
 
 async def run_turns(path: Path, turns: int) -> None:
     """Run turns of one session on a new file with every commit flushed, for whoever counts system calls."""
-    async with _open_sessions(path, 1, "power", "single_attempt") as (_, client, [session_id]):
+    async with open_sessions(path, _session_ids(1), "power", "single_attempt") as (_, client, [session_id]):
         await _run_session(client, session_id, turns)
 
 
 async def measure_turn_costs(path: Path, turns: int, tool_kind: ToolKind) -> TurnCosts:
     """Count commits and bytes per turn of one session on a new file."""
-    async with _open_sessions(path, 1, "power", tool_kind) as (_, client, [session_id]):
+    async with open_sessions(path, _session_ids(1), "power", tool_kind) as (_, client, [session_id]):
         await _run_session(client, session_id, 1)
     size = path.stat().st_size
     flow = create_benchmark_flow(tool_kind)
@@ -165,7 +176,7 @@ async def measure_turn_costs(path: Path, turns: int, tool_kind: ToolKind) -> Tur
 
 async def run_long_session(path: Path, turns: int) -> LongSession:
     """Run one session of many turns on a new file, in `process`: what grows is no flush, and flushes vary most."""
-    async with _open_sessions(path, 1, "process", "single_attempt") as (engine, client, [session_id]):
+    async with open_sessions(path, _session_ids(1), "process", "single_attempt") as (engine, client, [session_id]):
         latencies = await _run_session(client, session_id, turns)
         history = await engine.read_step_history(session_id, limit=1_000 * turns)
     model_attempts = [

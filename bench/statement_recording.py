@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
-from dex_flow.embedded import command_transaction, database_file, engine
+from dex_flow.embedded import command_transaction, committed_reads, database_file, engine
 from dex_flow.kernel import InvokeRpc
 
 __all__ = ["Operation", "Recording", "Statement", "record_statements", "recordable_connections"]
@@ -88,7 +88,7 @@ def recordable_connections() -> Iterator[None]:
 def record_statements(recording: Recording) -> Iterator[None]:
     """Record commands and loads of model inputs of the engines of this process."""
     apply_command = command_transaction.apply_command
-    load_snapshot = engine.EmbeddedEngine._load_snapshot
+    read_snapshot = committed_reads.CommittedReads.read_snapshot
 
     def noting(connection: sqlite3.Connection, code: Callable[[], Any]) -> tuple[Any, tuple[Statement, ...]]:
         assert isinstance(connection, _RecordingConnection)
@@ -110,12 +110,12 @@ def record_statements(recording: Recording) -> Iterator[None]:
         return applied
 
     def load(own: Any, kernel: Any, flow_id: str, claim: Any, connection: sqlite3.Connection) -> Any:
-        snapshot, statements = noting(connection, lambda: load_snapshot(own, kernel, flow_id, claim, connection))
+        snapshot, statements = noting(connection, lambda: read_snapshot(own, kernel, flow_id, claim, connection))
         recording.operations[flow_id].append(Operation("read", False, statements))
         return snapshot
 
     with (
         mock.patch.object(engine, "apply_command", apply),
-        mock.patch.object(engine.EmbeddedEngine, "_load_snapshot", load),
+        mock.patch.object(committed_reads.CommittedReads, "read_snapshot", load),
     ):
         yield

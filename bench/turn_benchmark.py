@@ -27,6 +27,7 @@ from bench.session_turns import (
 )
 from bench.statement_recording import Recording
 from bench.sync_calls import count_sync_calls_per_turn
+from bench.worker_processes import run_process_round
 
 __all__ = ["TurnBenchmark", "TurnBenchmarkSize", "TurnReport"]
 
@@ -71,6 +72,7 @@ class TurnReport:
         process: Commits survive a killed process.
         floor: Raw SQLite that runs the same statements; commits that wait together are flushed together, as ours are.
         floor_single_commits: The same without group commit: every commit is flushed by itself.
+        processes_2: As `power`, the concurrent sessions spread over two worker processes on one file.
         syncs_per_turn: Flushes to disk of a turn in `power`.
         syncs_counted_by: `strace`, or `durable_commits` where nothing may be traced.
         commits_per_turn: Flushed commits of a turn with a single-attempt tool.
@@ -94,6 +96,7 @@ class TurnReport:
     process: dict[str, TurnSummary]
     floor: dict[str, TurnSummary]
     floor_single_commits: dict[str, TurnSummary]
+    processes_2: dict[str, TurnSummary]
     syncs_per_turn: float
     syncs_counted_by: str
     commits_per_turn: float
@@ -143,7 +146,7 @@ class TurnBenchmark:
         self._report("counting flushes")
         syncs = await asyncio.to_thread(count_sync_calls_per_turn, size.counted_turns // 2, size.counted_turns)
         kinds: dict[str, dict[str, TurnSummary]] = {
-            kind: {} for kind in ("power", "floor", "process", "floor_single_commits")
+            kind: {} for kind in ("power", "floor", "process", "floor_single_commits", "processes_2")
         }
         for sessions, turns in ((1, size.turns), (size.sessions, size.turns_per_session)):
             self._report(f"recording the statements of {sessions} sessions at the same time")
@@ -156,6 +159,7 @@ class TurnBenchmark:
             }
             if sessions > 1:
                 runs["floor_single_commits"] = partial(_run_floor, new_file, recording, lanes, group_commit=False)
+                runs["processes_2"] = partial(_run_processes, new_file, 2, sessions, turns)
             for kind, rounds in (await self._interleave(runs, sessions)).items():
                 kinds[kind][f"sessions_{sessions}"] = summarize(rounds)
         self._report(f"one session of {size.long_turns} turns")
@@ -209,6 +213,10 @@ class TurnBenchmark:
 
 async def _run_ours(new_file: Callable[[], Path], lanes: int, turns: int, durability: Durability) -> Round:
     return await run_session_round(new_file(), lanes, turns, durability)
+
+
+async def _run_processes(new_file: Callable[[], Path], processes: int, lanes: int, turns: int) -> Round:
+    return await run_process_round(new_file(), processes, lanes, turns)
 
 
 async def _run_floor(

@@ -25,6 +25,7 @@ def print_report(report: TurnReport, console: Console) -> None:
         table.add_column(heading, justify="right")
     kinds = {
         "power": report.power,
+        "power, 2 worker processes": report.processes_2,
         "process": report.process,
         "raw SQLite": report.floor,
         "raw SQLite, single commits": report.floor_single_commits,

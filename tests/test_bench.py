@@ -40,6 +40,7 @@ def test_every_kind_is_measured_for_one_session_and_for_several(report: dict[str
         for summary in report[kind].values():
             assert 0 < summary["median_ms"] <= summary["p95_ms"]
             assert summary["turns_per_s"] > 0
+    assert report["processes_2"]["sessions_3"]["turns_per_s"] > 0
 
 
 @pytest.mark.processes

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,53 @@ def test_a_read_that_raises_what_no_future_takes_leaves_the_reader_alive(tmp_pat
                 await engine.wait_until("f", condition)
             assert len(await others) == 5
             assert (await engine.describe_flow("f")).flow_id == "f"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration("nothing"), SystemExit(3), asyncio.CancelledError()])
+def test_a_condition_that_raises_at_a_later_commit_ends_the_wait_alone(tmp_path: Path, error: BaseException) -> None:
+    def condition(view: StateView) -> bool:
+        if view.get_instance(notes, "k") is not None:
+            raise error
+        return False
+
+    async def scenario() -> None:
+        flow = make_flow(at_once)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine, asyncio.timeout(DEADLINE):
+            await engine.start_flow(flow, "f")
+            waiting = asyncio.create_task(engine.wait_until("f", condition))
+            other = asyncio.create_task(engine.wait_until("f", lambda view: view.get_instance(notes, "k")))
+            await asyncio.sleep(0)
+            await engine.invoke_rpc(flow, "f", note, "k")
+            with pytest.raises(RuntimeError if not isinstance(error, ValueError) else ValueError):
+                await waiting
+            assert await other == "noted"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration("nothing"), SystemExit(3), asyncio.CancelledError()])
+def test_a_snapshot_that_cannot_be_loaded_fails_its_attempt_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    failing = [error]
+
+    def load(self: _Job, view: StateView, input: None) -> None:
+        if failing:
+            raise error
+
+    monkeypatch.setattr(_Job, "load", load)
+    monkeypatch.setattr(_Job, "on_attempt_failed", lambda *_: failing.clear())
+
+    async def scenario() -> None:
+        options = StepOptions(retry=Retry(attempts=3, backoff=timedelta(milliseconds=1)))
+        flow = make_flow(at_once, options=options)
+        async with EmbeddedEngine(tmp_path / "flows.db", [flow]) as engine, asyncio.timeout(DEADLINE):
+            await engine.start_flow(flow, "f")
+            assert await is_done(engine, "f") == "done"
+            history = await engine.read_step_history("f")
+            assert [entry.outcome for entry in history] == ["failed", "succeeded"]
 
     asyncio.run(scenario())
 

@@ -299,3 +299,15 @@ def test_code_that_hides_a_missing_value_is_not_believed() -> None:
     with pytest.raises(NotKnownError):
         view_known(state, "sum", 1, hide)
     assert view_known(state._replace(known=changes.known), "sum", 1, lambda view: view.count_messages(numbers)) == 0
+
+
+def test_a_foreign_commit_wakes_only_those_whose_execution_it_changed() -> None:
+    async def scenario() -> None:
+        watching = watchers.Watchers(asyncio.get_running_loop())
+        with watching.watch("same") as same, watching.watch("other") as other, watching.watch("stream") as stream:
+            same.version, other.version = 3, 3
+            assert sorted(watching.watched) == ["other", "same", "stream"]
+            watching.on_foreign_commit({"same": 3, "other": 4, "stream": 3, "unwatched": 1})
+            assert [watch.event.is_set() for watch in (same, other, stream)] == [False, True, True]
+
+    asyncio.run(scenario())

@@ -24,9 +24,10 @@ from dex_flow.embedded.command_transaction import (
     check_definition,
 )
 from dex_flow.embedded.commit_feed import CommitFeed, commit_feed
-from dex_flow.embedded.committed_states import CommittedState, CommittedStates, NotKnownError, view_known
+from dex_flow.embedded.committed_reads import CommittedReads
+from dex_flow.embedded.committed_states import CommittedState
 from dex_flow.embedded.database_file import Durability
-from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader
+from dex_flow.embedded.flow_store import SqliteStateReader
 from dex_flow.embedded.group_writer import Durable, WriterCounters, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
@@ -42,7 +43,6 @@ from dex_flow.errors import (
     DefinitionError,
     EngineClosedError,
     FlowAlreadyStartedError,
-    FlowClosedError,
     FlowDefinitionMismatchError,
     InvalidFlowIdError,
 )
@@ -51,7 +51,6 @@ from dex_flow.flow import Flow
 from dex_flow.kernel import (
     AttemptsLost,
     AttemptStarted,
-    ClaimedAttempt,
     Command,
     InvokeRpc,
     Kernel,
@@ -130,8 +129,8 @@ class EmbeddedEngine:
         self._shutdown_grace = shutdown_grace
         self._clock = clock or _system_clock
         self._streams = StreamStore()
-        self._states = CommittedStates()
         self._watchers: Watchers
+        self._reads: CommittedReads
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
         self._worker: Worker | None = None
@@ -154,6 +153,8 @@ class EmbeddedEngine:
             stack.push_async_callback(asyncio.to_thread, self._reader.close)
             self._feed = commit_feed(self._database)
             self._watchers = Watchers(self._loop)
+            self._reads = CommittedReads(self._reader, self._watchers, self._kernels, self._clock, self._check_open)
+            stack.push_async_callback(self._reads.close)
             stack.callback(self._feed.listen(self._on_local_commit))
             receiver = WakeUpReceiver(self._database.path, self._on_foreign_commit, self._loop)
             stack.callback(receiver.close)
@@ -190,9 +191,7 @@ class EmbeddedEngine:
             writer,
             self._database.writer_state,
             self._streams,
-            self._reader,
-            self._load_known_snapshot,
-            self._load_snapshot,
+            self._reads.load_snapshot,
             self._submit,
             partial(self._feed.changed, known_to=self),
         )
@@ -286,12 +285,12 @@ class EmbeddedEngine:
                 changes = applied.changes
                 if changes is not None:
                     if is_registered:
-                        self._states.put(
+                        self._reads.states.put(
                             flow_id,
                             CommittedState(kernel, applied.version, changes.status, changes.header, changes.known),
                         )
                     else:
-                        self._states.forget(flow_id)
+                        self._reads.states.forget(flow_id)
                 self._follow_up(kernel, flow_id, applied, worker, lease)
                 if not future.done():
                     future.set_result(applied)
@@ -342,34 +341,6 @@ class EmbeddedEngine:
         self, flow_type: str, flow_id: str, command: Command, lost_owner: int | None
     ) -> AppliedCommand:
         return await self._submit(self._kernels[flow_type], flow_id, command, lost_owner=lost_owner)
-
-    def _load_known_snapshot(self, kernel: Kernel, flow_id: str, claim: ClaimedAttempt) -> Any:
-        """What an attempt's `run` needs, from memory; `NotKnownError` when the file has to be read."""
-        state = self._states.get(flow_id)
-        if state is None or state.kernel is not kernel:
-            raise NotKnownError(flow_id)
-        return view_known(state, flow_id, self._clock(), kernel.snapshot_loader(claim.step_type, claim.input))
-
-    def _load_snapshot(
-        self, kernel: Kernel, flow_id: str, claim: ClaimedAttempt, connection: sqlite3.Connection
-    ) -> Any:
-        row = queries.existing_flow(connection, flow_id)
-        code = kernel.snapshot_loader(claim.step_type, claim.input)
-        return self._view(kernel, flow_id, connection, row, code)
-
-    def _view(
-        self,
-        kernel: Kernel,
-        flow_id: str,
-        connection: sqlite3.Connection,
-        row: FlowRow,
-        code: Callable[[StateView], Value],
-    ) -> Value:
-        """Run read-only code over the stored state; what it reads is added to what is known of it."""
-        state = self._states.get(flow_id)
-        is_current = state is not None and state.kernel is kernel and state.version == row.version
-        known = state.known if state is not None and is_current else None
-        return kernel.view(SqliteStateReader(connection, row), flow_id, self._clock(), code, known)
 
     # Engine port
 
@@ -427,50 +398,8 @@ class EmbeddedEngine:
         self, flow_id: str, condition: Callable[[StateView], Value | None], *, timeout: float | None = None
     ) -> Value:
         """See `Engine`."""
-
-        def evaluate(connection: sqlite3.Connection) -> tuple[Value | None, str]:
-            row = queries.existing_flow(connection, flow_id)
-            kernel = self._kernels.get(row.flow_type)
-            if kernel is None:
-                raise FlowDefinitionMismatchError(
-                    f"this engine has no definition of {row.flow_type!r}; pass it in flows=[...]"
-                )
-            return self._view(kernel, flow_id, connection, row, condition), row.status
-
-        found: list[Value] = []
-
-        def is_over() -> bool:
-            state = self._states.get(flow_id)
-            if state is None:
-                return True
-            try:
-                value = view_known(state, flow_id, self._clock(), condition)
-            except (Exception, SystemExit, asyncio.CancelledError):
-                return True  # the evaluation that follows reads the file, or raises the same to whoever waits
-            if value is not None and value is not False:
-                found.append(value)
-            return bool(found) or state.status != "open"
-
-        deadline = None if timeout is None else self._loop.time() + timeout
-        with self._watch(flow_id, is_over) as changed:
-            while True:
-                changed.clear()
-                # Outside the timeout: a state that is there already is found however short it is.
-                value, status = await self._read(evaluate)
-                if value is not None and value is not False:
-                    return value
-                if found:
-                    return found[0]
-                if status != "open":
-                    raise FlowClosedError(flow_id, status)
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await changed.wait()
-                except TimeoutError:
-                    message = f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s"
-                    raise TimeoutError(message) from None
-                if found:
-                    return found[0]
+        self._check_open()
+        return await self._reads.wait_until(flow_id, condition, timeout)
 
     async def read_stream(
         self, flow_id: str, stream: Stream[Value], *, after: int = 0, limit: int = 1_000
@@ -482,9 +411,10 @@ class EmbeddedEngine:
     async def follow_stream(self, flow_id: str, stream: Stream[Value], *, after: int = 0) -> AsyncIterator[StreamEvent]:
         """See `Engine`."""
         position = after
-        with self._watch(flow_id) as changed:
+        self._check_open()
+        with self._watchers.watch(flow_id) as watch:
             while True:
-                changed.clear()
+                watch.event.clear()
                 read = partial(queries.read_stream, flow_id=flow_id, stream=stream, after=position, limit=1_000)
                 events, status = await self._read(read)
                 for event in events:
@@ -493,7 +423,7 @@ class EmbeddedEngine:
                 if not events:
                     if status != "open":
                         return
-                    await changed.wait()
+                    await watch.event.wait()
 
     async def read_step_history(self, flow_id: str, *, after: int = 0, limit: int = 10_000) -> list[StepHistoryEntry]:
         """See `Engine`."""
@@ -554,12 +484,6 @@ class EmbeddedEngine:
             )
         return kernel
 
-    def _watch(
-        self, flow_id: str, check: Callable[[], bool] | None = None
-    ) -> contextlib.AbstractContextManager[asyncio.Event]:
-        self._check_open()
-        return self._watchers.watch(flow_id, check)
-
     def _on_local_commit(self, changed: Mapping[str, object], authors: frozenset[object]) -> None:
         self._watchers.on_commit({flow_id: known_to is self for flow_id, known_to in changed.items()})
         if self._scheduler is not None and authors - {self}:
@@ -567,8 +491,8 @@ class EmbeddedEngine:
                 self._loop.call_soon_threadsafe(self._wake_scheduler)
 
     def _on_foreign_commit(self) -> None:
-        self._watchers.wake_all()
         self._wake_scheduler()
+        self._reads.note_foreign_commit()
 
     def _wake_scheduler(self) -> None:
         if self._scheduler is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 from dex_flow.codec import decode
@@ -13,7 +14,7 @@ from dex_flow.engine import FlowDescription, FlowStatus, OpenStepDescription, St
 from dex_flow.errors import FlowNotFoundError
 from dex_flow.kernel import decode_header, timestamp
 
-__all__ = ["describe", "existing_flow", "list_flows", "read_attribute", "read_history", "read_stream"]
+__all__ = ["describe", "existing_flow", "list_flows", "read_attribute", "read_history", "read_stream", "read_versions"]
 
 
 def existing_flow(connection: sqlite3.Connection, flow_id: str) -> FlowRow:
@@ -22,6 +23,16 @@ def existing_flow(connection: sqlite3.Connection, flow_id: str) -> FlowRow:
     if row is None:
         raise FlowNotFoundError(flow_id)
     return row
+
+
+def read_versions(connection: sqlite3.Connection, flow_ids: Iterable[str]) -> dict[str, int]:
+    """The versions of those executions that exist."""
+    versions = {}
+    for flow_id in flow_ids:
+        row = connection.execute("SELECT version FROM flow WHERE flow_id = ?", (flow_id,)).fetchone()
+        if row is not None:
+            versions[flow_id] = row[0]
+    return versions
 
 
 def read_attribute(connection: sqlite3.Connection, flow_id: str, name: str, key: str, value_type: Any) -> Any:

@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Watchers"]
+__all__ = ["Watch", "Watchers"]
 
 _FALLBACK_SECONDS = 0.5
 
 
-class _Watch:
-    """One who waits; `check` tells from memory whether a commit of this engine is of interest."""
+class Watch:
+    """One who waits for changes of an execution.
 
-    __slots__ = ("check", "event")
+    Attributes:
+        event: Set after every change; clear it before you read.
+        version: The version that was looked at, so that a commit that changed other executions wakes nobody here; None
+            when changes that do not raise it are of interest too.
+    """
+
+    __slots__ = ("check", "event", "version")
 
     def __init__(self, check: Callable[[], bool] | None) -> None:
         self.event = asyncio.Event()
+        self.version: int | None = None
         self.check = check
 
 
@@ -26,21 +33,21 @@ class Watchers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watches: dict[str, set[_Watch]] = {}
+        self._watches: dict[str, set[Watch]] = {}
 
     @contextlib.contextmanager
-    def watch(self, flow_id: str, check: Callable[[], bool] | None = None) -> Iterator[asyncio.Event]:
-        """An event that is set after every change of the execution; clear it before you read.
+    def watch(self, flow_id: str, check: Callable[[], bool] | None = None) -> Iterator[Watch]:
+        """Watch an execution inside the `with` block.
 
         Args:
             flow_id: The execution.
             check: Called on the event loop after a commit whose state this engine has in memory; when it returns
                 False, the event is not set.
         """
-        watch = _Watch(check)
+        watch = Watch(check)
         self._watches.setdefault(flow_id, set()).add(watch)
         try:
-            yield watch.event
+            yield watch
         finally:
             watching = self._watches[flow_id]
             watching.discard(watch)
@@ -57,8 +64,20 @@ class Watchers:
             with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
                 self._loop.call_soon_threadsafe(self._wake, changed)
 
+    @property
+    def watched(self) -> list[str]:
+        """IDs of the executions that somebody waits for."""
+        return list(self._watches)
+
+    def on_foreign_commit(self, versions: Mapping[str, int]) -> None:
+        """A commit of another process; wake whoever has not looked at these versions."""
+        for flow_id, version in versions.items():
+            for watch in self._watches.get(flow_id, ()):
+                if watch.version != version:
+                    watch.event.set()
+
     def wake_all(self) -> None:
-        """A commit of another process, or the end of the engine."""
+        """Anything may have changed, or the engine ends."""
         for watching in self._watches.values():
             for watch in watching:
                 watch.event.set()

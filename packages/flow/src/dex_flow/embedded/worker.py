@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from dex_flow.codec import decode, encode
@@ -20,9 +19,7 @@ from dex_flow.embedded.command_transaction import (
     WorkerSlots,
     append_live_events,
 )
-from dex_flow.embedded.committed_states import NotKnownError
 from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
-from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.writer_state import WriterState
 from dex_flow.errors import DexFlowError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError
@@ -45,7 +42,7 @@ logger = logging.getLogger("dex_flow.embedded")
 #: No later try can succeed; what else goes wrong while an outcome is recorded may pass.
 _FINAL_ERRORS = (AttemptDiscardedError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError)
 
-SnapshotLoader = Callable[[Kernel, str, ClaimedAttempt, sqlite3.Connection], Any]
+SnapshotLoader = Callable[[Kernel, str, ClaimedAttempt], Awaitable[Any]]
 
 
 class CommandPort(Protocol):
@@ -73,8 +70,6 @@ class Worker:
         writer: For live events.
         state: The writer's.
         streams: Appends them.
-        reader: For snapshots.
-        load_known_snapshot: What an attempt's `run` needs, from memory; raises `NotKnownError`.
         load_snapshot: Reads what an attempt's `run` needs.
         command: Applies commands.
         on_changed: Told the flow IDs whose streams got live events (on the writer thread).
@@ -87,8 +82,6 @@ class Worker:
         writer: GroupWriter,
         state: WriterState,
         streams: StreamStore,
-        reader: ReaderThread,
-        load_known_snapshot: Callable[[Kernel, str, ClaimedAttempt], Any],
         load_snapshot: SnapshotLoader,
         command: CommandPort,
         on_changed: Callable[[str], None],
@@ -100,8 +93,6 @@ class Worker:
         self._writer = writer
         self._state = state
         self._streams = streams
-        self._reader = reader
-        self._load_known_snapshot = load_known_snapshot
         self._load_snapshot = load_snapshot
         self._on_changed = on_changed
         self._attempts: dict[AttemptKey, RunningAttempt] = {}
@@ -258,11 +249,7 @@ class Worker:
         step = attempt.kernel.flow.step(claim.step_type)
         assert isinstance(step, ActivityStep)
         try:
-            try:
-                snapshot = self._load_known_snapshot(attempt.kernel, attempt.flow_id, claim)
-            except NotKnownError:
-                load = partial(self._load_snapshot, attempt.kernel, attempt.flow_id, claim)
-                snapshot = await self._reader.read(load)
+            snapshot = await self._load_snapshot(attempt.kernel, attempt.flow_id, claim)
             outcome = await step.run(attempt, snapshot)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
