@@ -186,7 +186,11 @@ def _input_requested(asked: ToolInputRequested) -> ToolCallInputRequested:
     question = _contract_text("ToolInputRequested.question", asked.question)
     if not question.strip():
         raise RunnerContractError("ToolInputRequested.question must not be blank")
+    if isinstance(asked.choices, str):
+        raise RunnerContractError("ToolInputRequested.choices must be a sequence of texts, not str")
     choices = tuple(_contract_text("ToolInputRequested.choices", choice) for choice in asked.choices)
+    if not all(choice.strip() for choice in choices):
+        raise RunnerContractError("ToolInputRequested.choices must not be blank, or nothing can choose them")
     if not choices and not asked.allows_free_text:
         raise RunnerContractError("ToolInputRequested without choices must allow free text, or nothing can answer it")
     return ToolCallInputRequested(
