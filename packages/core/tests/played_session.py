@@ -90,7 +90,8 @@ class PlayedSession(SessionDriver):
 
     def answer_turn(self, text: str = "done") -> None:
         """The model gives its final answer."""
-        message = FrameworkMessage(role="assistant", framework_item=json.dumps(text), text=text)
+        item = json.dumps({"role": "assistant", "text": text, "calls": []})
+        message = FrameworkMessage(role="assistant", framework_item=item, text=text)
         outcome = ModelStepCompleted(new_messages=(message,), usage=AgentUsage(model_calls=1))
         self.succeed(self.attempt_of("RunModel"), outcome)
 

@@ -346,6 +346,10 @@ def test_the_longest_durable_wait_is_an_option() -> None:
 
 @pytest.mark.parametrize("option", ["max_durable_wait", "interrupt_deadline"])
 def test_a_time_beyond_the_calendar_is_no_option(option: str) -> None:
+    def with_days(days: int) -> AgentSessionOptions:
+        given: dict[str, Any] = {option: timedelta(days=days)}
+        return AgentSessionOptions(**given)
+
     with pytest.raises(ValueError, match=option):
-        AgentSessionOptions(**{option: timedelta(days=3_000_000)})
-    AgentSessionOptions(**{option: timedelta(days=36_500)})
+        with_days(3_000_000)
+    with_days(36_500)
