@@ -138,12 +138,14 @@ def _session_steps() -> Iterator[Step[Any]]:
 
 
 def render_texts() -> str:
-    """Texts the model sees."""
-    lines = ["| Constant | Text |", "|---|---|"]
+    """Texts the model sees; those of functions with `{name}` for every argument."""
+    lines = ["| Name | Text |", "|---|---|"]
     for name in texts.__all__:
         value = getattr(texts, name)
-        if isinstance(value, str):
-            lines.append(f"| `{name}` | {value} |")
+        if callable(value):
+            parameters = inspect.signature(value).parameters
+            name, value = f"{name}({', '.join(parameters)})", value(*(f"{{{parameter}}}" for parameter in parameters))
+        lines.append(f"| `{name}` | {value.strip()} |")
     return "\n".join([*lines, ""])
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from dex_agents.session.texts import invalid_built_in_arguments_text
 from dex_agents.session.tool_values import ResolvedToolPolicy, ToolEffect
 
 __all__ = [
@@ -104,7 +105,7 @@ class InvalidBuiltInArgumentsError(ValueError):
     """
 
     def __init__(self, tool_name: str, reason: str) -> None:
-        super().__init__(f"invalid {tool_name} arguments: {reason}")
+        super().__init__(invalid_built_in_arguments_text(tool_name, reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

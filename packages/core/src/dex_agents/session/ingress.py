@@ -48,6 +48,7 @@ from dex_agents.session.sanitizer import (
     sanitize_text,
     text_size,
 )
+from dex_agents.session.texts import TOOL_FAILED_WITHOUT_MESSAGE
 from dex_agents.session.tool_values import DeferredToolCall, ResolvedToolPolicy, ToolEffect
 from dex_agents.session.values import AgentMessageToolCall, AgentUsage, FrameworkMessage
 
@@ -203,7 +204,7 @@ def _input_requested(asked: ToolInputRequested) -> ToolCallInputRequested:
 
 def failed_tool_call(error: ToolExecutionError) -> ToolCallFailed:
     """The outcome of a failure for the model."""
-    return ToolCallFailed(message=sanitize_error_text(str(error)) or "the tool failed without a message")
+    return ToolCallFailed(message=sanitize_error_text(str(error)) or TOOL_FAILED_WITHOUT_MESSAGE)
 
 
 def unfinished_turn_outcome(

@@ -18,11 +18,13 @@ __all__ = [
     "TOOL_CALL_NOT_RUN_ERROR_PREFIX",
     "TOOL_CALL_NOT_RUN_IN_PLANNING_TURN",
     "TOOL_CALL_REJECTED_RESULT",
+    "TOOL_FAILED_WITHOUT_MESSAGE",
     "TURN_CANCELLED_NOTE_HEADER",
     "TURN_FAILURE_NOTE_FOOTER",
     "TURN_FAILURE_NOTE_HEADER",
     "TURN_STEERED_NOTE_HEADER",
     "invalid_arguments_text",
+    "invalid_built_in_arguments_text",
     "model_call_limit_text",
     "result_dropped_text",
     "result_truncated_mark",
@@ -44,6 +46,7 @@ TOOL_CALL_CANCELLED_BY_STEERING_RESULT = "This tool call was not run: the user s
 TOOL_CALL_CANCELLED_BY_TURN_CANCELLATION_RESULT = "This tool call was not run: the user stopped the turn."
 TOOL_CALL_NOT_RUN_IN_PLANNING_TURN = "The tool call was not run: a planning turn can only call write_todos."
 ARGUMENTS_CHANGED_BY_USER = "The user changed the arguments before approving; the tool ran with: "
+TOOL_FAILED_WITHOUT_MESSAGE = "the tool failed without a message"
 MISSING_TOOL_TASK_POLLER = (
     "The tool started remote work that this agent cannot follow. It may still be running; check before you call the "
     "tool again."
@@ -71,6 +74,11 @@ def unknown_tool_text(tool_name: str) -> str:
 def invalid_arguments_text(tool_name: str, problem: str) -> str:
     """Arguments the tool cannot run with."""
     return f"The tool {tool_name} was not run: its arguments are invalid: {problem}"
+
+
+def invalid_built_in_arguments_text(tool_name: str, reason: str) -> str:
+    """Arguments that one of the session's own tools cannot run with."""
+    return f"invalid {tool_name} arguments: {reason}"
 
 
 def model_call_limit_text(limit: int) -> str:
