@@ -264,6 +264,7 @@ def test_a_steer_that_nothing_needs_any_more_does_not_disturb_the_next_turn() ->
     session.steer("two")
     session.answer_turn()
     # Both wakes of turn 1 are gone: a call of turn 2 that waits goes on waiting.
+    assert session.store.channels == {}
     session.ask_for(wanted("c1", gated=True))
     assert session.interrupt_ids() == ["turn-2.c1"]
     assert session.finished() == {}

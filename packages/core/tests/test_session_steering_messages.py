@@ -145,6 +145,25 @@ def test_a_steered_message_can_neither_be_deleted_nor_steered_again() -> None:
     assert len(session.snapshot().steered_messages) == 1
 
 
+def test_a_queued_message_cannot_be_steered_between_two_turns_and_stays_queued() -> None:
+    session = PlayedSession(driver={"builds_unfinished_turns": True})
+    session.send("queued")
+    session.steer("steered")
+    session.has_worker = False
+    session.answer_turn()
+    # No turn is active until a worker comes to start the steered one.
+    assert session.state.active_turn_id is None
+    (queued,) = queued_ids(session)
+    assert not session.steer(message_id=queued)
+    assert session.steer("late")
+    session.take_work()
+    session.answer_turn()
+    session.answer_turn()
+    session.answer_turn()
+    texts = [text for _, text in user_texts(session)]
+    assert texts == ["Hello", "steered", "queued", "late"]
+
+
 @pytest.mark.parametrize("is_active", [True, False], ids=["active", "idle"])
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
 def test_blank_text_steers_nothing(text: str, is_active: bool) -> None:

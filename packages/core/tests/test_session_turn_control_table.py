@@ -326,6 +326,8 @@ def test_row_7_a_task_goes_on_while_steered(where: Where, effect: ToolEffect) ->
     stop(session, STEER)
     session.take_work()
     assert session.finished() == {}
+    # Nothing that could end a wait of the task is left lying.
+    assert all(name != "ToolCallCancellations" for name, _ in session.store.channels)
     if where is task_question:
         assert session.answer("turn-1.c1-input-1", "yes")
     if not session.running:
