@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import random
 import shutil
+import time
 
 import nox
 
@@ -44,6 +47,29 @@ def tests(session: nox.Session, package: str) -> None:
     _install(session, "--python", str(session.python))
     folder = "tests" if package == "workspace" else f"packages/{package}/tests"
     session.run("pytest", "-n", "auto", folder, *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Random histories of whole sessions: `nox -s fuzz -- [--histories N] [--minutes M] [--seed S]`.
+
+    Without `--minutes` one round runs; with it, rounds of N histories follow each other, each with the next seed.
+    """
+    arguments = argparse.ArgumentParser(prog="nox -s fuzz --")
+    arguments.add_argument("--histories", type=int, default=20_000, help="histories of one round")
+    arguments.add_argument("--minutes", type=float, default=0, help="begin no further round after this time")
+    arguments.add_argument("--seed", type=int, default=None, help="the first round's seed; a random one by default")
+    given = arguments.parse_args(session.posargs)
+    first_seed = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
+    _install(session)
+    ends_at = time.monotonic() + given.minutes * 60
+    next_seed = first_seed
+    while next_seed == first_seed or time.monotonic() < ends_at:
+        session.log(f"SESSION_FUZZ_SEED={next_seed} SESSION_FUZZ_HISTORIES={given.histories}")
+        chosen = {"SESSION_FUZZ_SEED": str(next_seed), "SESSION_FUZZ_HISTORIES": str(given.histories)}
+        module = "packages/core/tests/test_session_state_machine.py"
+        session.run("pytest", "-n", "auto", "-q", module, env=chosen)
+        next_seed += 1
 
 
 @nox.session

@@ -1,0 +1,595 @@
+"""What a session promises, checked after every commit against what people, the model and tools did.
+
+The caller says what it is about to do, before it does it; the oracle answers what the session has to answer, and then
+checks each commit: its events in order, what it stored, and what it let run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from dex_agents.session.built_in_tools import ASK_USER, DURABLE_WAIT
+from dex_agents.session.event_values import AgentEvent, decode_event_payload
+from dex_agents.session.outcomes import (
+    ModelStepCompleted,
+    ModelStepContinued,
+    ModelStepOutcome,
+    ModelStepRefused,
+    ModelStepToolCallsRequested,
+    RequestedToolCall,
+)
+from dex_agents.session.rpc_values import AgentSnapshot
+from dex_agents.session.texts import (
+    APPROVAL_DEADLINE_PASSED,
+    NOTE_PREFIX,
+    QUESTION_DEADLINE_PASSED,
+    TURN_CANCELLED_NOTE_HEADER,
+    TURN_FAILURE_NOTE_FOOTER,
+    TURN_FAILURE_NOTE_HEADER,
+    TURN_STEERED_NOTE_HEADER,
+)
+from dex_agents.session.tool_values import (
+    AgentInterrupt,
+    AgentToolCallRecord,
+    CancellationReason,
+    ToolEffect,
+)
+from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
+from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES, FINAL_STATUSES
+from dex_agents.session.values import (
+    AgentMessage,
+    AgentState,
+    AgentStatus,
+    AgentUsage,
+    AgentUserMessage,
+    FrameworkMessage,
+)
+from dex_flow.codec import decode
+from dex_flow.kernel import Changes, decode_header, microseconds
+from dex_flow.testing import MemoryStore
+
+from .session_call_model import ATTEMPTS, BACKOFFS, RETRY_WINDOW, CallModel, Phase
+from .session_strategies import Configuration, wants_valid_built_in
+
+__all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
+
+DEADLINE_SECONDS = 100
+MAX_CONTINUATIONS = 2
+
+_CONTROL_STEPS = {
+    "RunModel",
+    "ResumeTurn",
+    "ApplyTurnControl",
+    "ApplyTurnControlNote",
+    "RecordTurnFailure",
+    "RecordTurnFailureNote",
+}
+_HEADERS = {
+    "turn_failed": TURN_FAILURE_NOTE_HEADER,
+    "turn_steered": TURN_STEERED_NOTE_HEADER,
+    "turn_cancelled": TURN_CANCELLED_NOTE_HEADER,
+}
+_LATER_STATUSES: dict[Status, set[Status]] = {}
+for _status in Status:
+    _reachable, _open = {_status}, [_status]
+    while _open:
+        _new = ALLOWED_STATUS_MOVES[_open.pop()] - _reachable
+        _reachable |= _new
+        _open += _new
+    _LATER_STATUSES[_status] = _reachable
+
+
+class Decision(NamedTuple):
+    """What a person just decided about an interrupt, as its event has to say it."""
+
+    interrupt_id: str
+    approved: bool
+    answered: bool
+    message: str | None
+
+
+class SessionOracle:
+    """Everything the promises are about, and nothing of how the session keeps them.
+
+    Args:
+        configuration: What the session and its runner can do.
+        clock: Virtual time, microseconds since the epoch.
+    """
+
+    def __init__(self, configuration: Configuration, clock: Callable[[], int]) -> None:
+        self.configuration = configuration
+        self.reached: Counter[str] = Counter()
+        self.commits = 0
+        self.queued: list[str] = []
+        self.steered: list[str] = []
+        self.turn: str | None = None
+        self.calls: list[CallModel] = []
+        self.unbuilt_turns: set[str] = set()
+        self.pending: dict[str, AgentInterrupt] = {}
+        self.last_sequence = 0
+        self.usage = AgentUsage()
+        self._clock = clock
+        self._turn_count = 0
+        self._is_cancelled = False
+        self._model_result: str | None = None
+        self._model_steps = 0
+        self._continuations = 0
+        self._model_attempts = 0
+        self._model_started_at = 0
+        self._is_model_retried = False
+        self._builder_attempts = 0
+        self._unfinished: tuple[FrameworkMessage, ...] | None = None
+        self._turn_messages = 0
+        self._requested: deque[RequestedToolCall] = deque()
+        self._expected_messages: list[tuple[str | None, str, str]] = []
+        self._interrupts: dict[str, CallModel] = {}
+        self._resolved: set[str] = set()
+        self._due_interrupts: set[str] = set()
+        self._decision: Decision | None = None
+        self._records: dict[str, AgentToolCallRecord] = {}
+        self._state: AgentState | None = None
+
+    @property
+    def control(self) -> CancellationReason | None:
+        """Why the active turn has to end at its next boundary."""
+        if self.turn is None:
+            return None
+        return "turn_cancelled" if self._is_cancelled else "steered" if self.steered else None
+
+    def call(self, tool_call_id: str) -> CallModel:
+        """The active turn's call with this ID."""
+        (found,) = [call for call in self.calls if call.tool_call_id == tool_call_id]
+        return found
+
+    def interrupts_so_far(self) -> list[str]:
+        """IDs of every interrupt of the session."""
+        return list(self._interrupts)
+
+    # People
+
+    def send(self, text: str) -> bool:
+        if text.strip():
+            self.queued.append(text)
+        return bool(text.strip())
+
+    def steer_text(self, text: str) -> bool:
+        if not text.strip():
+            return False
+        if self.turn is None:
+            self.queued.append(text)
+        else:
+            self._steer(text)
+        return True
+
+    def steer_queued(self, index: int | None) -> bool:
+        if index is None or self.turn is None:
+            return False
+        self._steer(self.queued.pop(index))
+        return True
+
+    def _steer(self, text: str) -> None:
+        self.steered.append(text)
+        self._control_calls()
+
+    def _control_calls(self) -> None:
+        assert self.control is not None
+        for call in self.calls:
+            if call.is_open:
+                self.reached[f"{self.control}: {call.phase.value}"] += 1
+                call.control(self.control)
+
+    def delete(self, index: int | None) -> bool:
+        if index is not None:
+            del self.queued[index]
+        return index is not None
+
+    def cancel(self, turn_id: str | None) -> bool:
+        if self.turn is None or turn_id not in (None, self.turn):
+            return False
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._control_calls()
+        return True
+
+    def resolve(self, interrupt_id: str, approved: bool, message: str | None) -> bool:
+        interrupt = self._open_interrupt(interrupt_id)
+        if interrupt is None or (interrupt.kind == "question" and approved):
+            return False
+        words = message if message is not None and message.strip() and not approved else None
+        self._decision = Decision(interrupt_id, approved, False, words)
+        call = self._interrupts[interrupt_id]
+        if interrupt.kind == "approval":
+            call.decided(approved, words)
+        else:
+            call.question_ended("declined", words, self._clock())
+        return True
+
+    def answer(self, interrupt_id: str, answer: str) -> bool:
+        interrupt = self._open_interrupt(interrupt_id)
+        if interrupt is None or interrupt.kind != "question" or not answer.strip():
+            return False
+        if interrupt.choices and not interrupt.allows_free_text and answer not in interrupt.choices:
+            return False
+        self._decision = Decision(interrupt_id, True, True, None)
+        self._interrupts[interrupt_id].question_ended("answered", answer, self._clock())
+        return True
+
+    def _open_interrupt(self, interrupt_id: str) -> AgentInterrupt | None:
+        interrupt = self.pending.get(interrupt_id)
+        if interrupt is None or (interrupt.deadline is not None and microseconds(interrupt.deadline) <= self._clock()):
+            return None
+        return interrupt
+
+    # Time
+
+    def time_passes(self) -> None:
+        """The clock moved, and what is due fires."""
+        for call in self.calls:
+            if call.ends_at is not None and call.ends_at <= self._clock():
+                self.due(call)
+
+    def due(self, call: CallModel) -> None:
+        """The call's time or its interrupt's deadline has come."""
+        waits = (Phase.TIMER, Phase.APPROVAL, Phase.QUESTION, Phase.TASK_QUESTION)
+        if call.phase not in waits:
+            return
+        call.ends_at = None
+        self.reached[f"due: {call.phase.value}"] += 1
+        self._due_interrupts.update(key for key in self.pending if self._interrupts[key] is call)
+        if call.phase is Phase.TIMER:
+            call.end(Status.SUCCEEDED)
+        elif call.phase is Phase.APPROVAL:
+            call.decided(False, APPROVAL_DEADLINE_PASSED)
+        else:
+            call.question_ended("deadline_passed", None, self._clock())
+
+    # The model and the builder
+
+    def model_ends(self, outcome: ModelStepOutcome) -> None:
+        self.usage = self.usage.add(outcome.usage)
+        if not isinstance(outcome, ModelStepRefused):
+            for message in outcome.new_messages:
+                self._expect_message(message.role, message.text)
+        match outcome:
+            case ModelStepCompleted():
+                self._model_result = "turn_completed"
+            case ModelStepRefused():
+                self._model_result = "turn_failed"
+            case ModelStepToolCallsRequested():
+                self._model_steps += 1
+                self._requested.extend(outcome.tool_calls)
+            case ModelStepContinued():
+                self._model_steps += 1
+                self._continuations += 1
+                if self._continuations > MAX_CONTINUATIONS and self.control is None:
+                    self._model_result = "turn_failed"
+
+    def model_attempt_fails(self, *, may_retry: bool, is_lost: bool) -> None:
+        delay = 0 if is_lost or self._model_attempts > len(BACKOFFS) else BACKOFFS[self._model_attempts - 1]
+        is_late = self._clock() + delay - self._model_started_at > RETRY_WINDOW
+        if not may_retry or self._model_attempts >= ATTEMPTS or is_late:
+            self._model_result = "turn_failed"
+        else:
+            self._is_model_retried = True
+
+    def _is_model_too_late(self) -> bool:
+        """Whether the retry of the model step begins after its window, so that the turn fails."""
+        return self._is_model_retried and self._clock() - self._model_started_at > RETRY_WINDOW
+
+    def builder_ends(self, messages: tuple[FrameworkMessage, ...] | None) -> None:
+        """The unfinished turn's messages are built; None when the builder raised."""
+        self._unfinished = messages
+
+    def _expect_message(self, role: str, text: str) -> None:
+        self._expected_messages.append((self.turn, role, text))
+        self._turn_messages += 1
+
+    # What one commit did
+
+    def observe(self, changes: Changes, store: MemoryStore) -> None:
+        """Check one commit."""
+        self.commits += 1
+        for data in changes.events.get("AgentEvents", ()):
+            self._event(decode(AgentEvent, data))
+        written: dict[str, dict[str, bytes | None]] = {}
+        for (name, key), value in changes.attributes.items():
+            written.setdefault(name, {})[key] = value
+        self._check_messages(written.get("AgentMessages", {}))
+        self._check_records(written.get("AgentToolCalls", {}))
+        self._check_state(written, store)
+        self._check_interrupts(written)
+        self._check_channels(store)
+        for claim in changes.claimed:
+            self._claimed(claim.step_type, claim.attempt, decode(Any, claim.input))
+        self._check_steps(store)
+
+    def _check_messages(self, written: dict[str, bytes | None]) -> None:
+        messages = []
+        for _, data in sorted(written.items()):
+            assert data is not None, "a message was deleted"
+            messages.append(decode(AgentMessage, data))
+        stored = [(message.turn_id, message.role, message.text) for message in messages]
+        assert stored == self._expected_messages, f"stored {stored}, expected {self._expected_messages}"
+        sequences = [message.sequence for message in messages]
+        assert sequences == list(range(self.last_sequence + 1, self.last_sequence + 1 + len(messages)))
+        self.last_sequence += len(messages)
+        self._expected_messages.clear()
+        own_ids = {call.tool_call_id for call in self.calls}
+        for message in messages:
+            named = [call.tool_call_id for call in message.tool_calls]
+            assert len(set(named)) == len(named), "one message asks for a call twice"
+            if message.turn_id == self.turn:
+                assert set(named) <= own_ids, "a message names a call by an ID that is not the session's"
+
+    def _check_records(self, written: dict[str, bytes | None]) -> None:
+        for key, data in written.items():
+            if data is None:
+                self._records.pop(key, None)
+                continue
+            record, before = decode(AgentToolCallRecord, data), self._records.get(key)
+            if before is not None:
+                assert before.status not in FINAL_STATUSES or record == before, "a final record changed"
+                assert record.status in _LATER_STATUSES[before.status], f"{before.status} became {record.status}"
+            self._records[key] = record
+        assert set(self._records) == {call.tool_call_id for call in self.calls}
+        for order, call in enumerate(self.calls):
+            assert call.phase is not Phase.ENDING, f"{call} did not become final"
+            record = self._records[call.tool_call_id]
+            assert record.deferral_order == order
+            call.check(record)
+
+    def _check_state(self, written: dict[str, dict[str, bytes | None]], store: MemoryStore) -> None:
+        data = written.get("AgentState", {}).get("")
+        if data is not None:
+            self._state = decode(AgentState, data)
+        usage = written.get("AgentUsage", {}).get("")
+        if usage is not None:
+            assert decode(AgentUsage, usage) == self.usage
+        state = self._state
+        assert state is not None
+        expected = AgentStatus.WAITING_FOR_USER_MESSAGE
+        if self.turn is not None:
+            is_calling = any(call.phase is not Phase.FINAL for call in self.calls)
+            expected = AgentStatus.RUNNING_TOOLS if is_calling else AgentStatus.RUNNING_MODEL
+        assert (state.status, state.active_turn_id, state.turn_count) == (expected, self.turn, self._turn_count)
+        assert state.last_message_sequence == self.last_sequence
+        counts = (state.turn_model_step_count, state.turn_continuation_count, state.turn_tool_call_count)
+        assert counts == (self._model_steps, self._continuations, len(self.calls))
+        assert (("FrameworkRunState", "") in store.attributes) == (self._model_steps > 0)
+        assert (("TurnCancellationRequest", "") in store.attributes) == self._is_cancelled
+
+    def _check_interrupts(self, written: dict[str, dict[str, bytes | None]]) -> None:
+        data = written.get("PendingInterrupts", {}).get("")
+        if data is not None:
+            interrupts = decode(tuple[AgentInterrupt, ...], data)
+            self.pending = {interrupt.interrupt_id: interrupt for interrupt in interrupts}
+            assert len(self.pending) == len(interrupts)
+        assert set(self.pending) == self._interrupts.keys() - self._resolved
+        waiting = [
+            call.tool_call_id
+            for call in self.calls
+            if call.phase in (Phase.APPROVAL, Phase.QUESTION, Phase.TASK_QUESTION)
+        ]
+        assert sorted(self._interrupts[key].tool_call_id for key in self.pending) == sorted(waiting)
+        for key, interrupt in self.pending.items():
+            call = self._interrupts[key]
+            assert interrupt.kind == ("approval" if call.phase is Phase.APPROVAL else "question")
+            assert (interrupt.tool_call_id, interrupt.tool_name) == (call.tool_call_id, call.tool_name)
+
+    def _check_channels(self, store: MemoryStore) -> None:
+        for name, texts in (("QueuedUserMessages", self.queued), ("SteeredUserMessages", self.steered)):
+            stored = [decode(AgentUserMessage, data).text for _, data in store.messages(name, "", None)]
+            assert stored == texts, f"{name} has {stored}, expected {texts}"
+        kept = {name for (name, _), messages in store.channels.items() if messages}
+        assert not kept & {"ToolCallCancellations", "InterruptResolutions"}
+        if self.control is None and not self.steered:
+            assert "TurnControlRequests" not in kept
+        state = self._state
+        assert state is not None
+        results = 0
+        if state.status is AgentStatus.RUNNING_TOOLS:
+            current = [r for r in self._records.values() if r.model_step_number == state.turn_model_step_count]
+            results = sum(record.status in FINAL_STATUSES for record in current)
+        assert store.message_count("ToolCallResults", "") == results
+
+    def _check_steps(self, store: MemoryStore) -> None:
+        assert store.header_data is not None
+        steps = decode_header(store.header_data).steps.values()
+        assert all(step.failures == 0 for step in steps), f"pure code raised: {[step.error for step in steps]}"
+        types = sorted(step.type for step in steps)
+        if self.turn is None:
+            # A steer that the ended turn did not take waits for a worker only when a worker has to be asked.
+            assert types == (["ApplyTurnControl"] if self.steered else ["AwaitUserMessage"])
+            assert not self.steered or self.configuration.builds_unfinished_turns
+            return
+        open_calls = sum(call.phase is not Phase.FINAL for call in self.calls)
+        assert len(types) == open_calls + 1, f"{types} for {open_calls} open calls"
+        assert sum(step_type in _CONTROL_STEPS for step_type in types) == 1
+        assert ("ResumeTurn" in types) == (open_calls > 0)
+
+    def _claimed(self, step_type: str, attempt: int, input: Any) -> None:
+        self.reached[f"{step_type} claimed"] += 1
+        match step_type:
+            case "RunModel":
+                assert self.control is None, "a steered or cancelled turn makes a further model call"
+                assert all(call.phase is Phase.FINAL for call in self.calls)
+                assert self._model_result is None
+                if attempt == 1:
+                    self._model_attempts, self._model_started_at = 0, self._clock()
+                self._model_attempts += 1
+                self._is_model_retried = False
+                assert attempt == self._model_attempts <= ATTEMPTS
+            case "PollToolTask":
+                self.call(input).poll_begins(attempt, self._clock())
+            case "CancelToolTask":
+                call = self.call(input)
+                call.cancel_attempts += 1
+                assert call.phase is Phase.ABANDONED
+                assert call.cancel_attempts <= ATTEMPTS
+            case "ApplyTurnControl":
+                assert self.control is not None
+            case "RecordTurnFailure":
+                if self._is_model_too_late():
+                    self._model_result = "turn_failed"
+                assert self._model_result == "turn_failed"
+                assert not self._is_cancelled
+
+    # What one event says
+
+    def _event(self, event: AgentEvent) -> None:
+        self.reached[event.type] += 1
+        payload = decode_event_payload(event)
+        if event.type == "turn_started":
+            self._turn_started(event.turn_id, payload["sequence"])
+            return
+        assert event.turn_id == self.turn, f"{event.type} of {event.turn_id} in {self.turn}"
+        match event.type:
+            case "turn_completed" | "turn_failed" | "turn_steered" | "turn_cancelled":
+                self._turn_ended(event.type, payload)
+            case "tool_call_deferred":
+                self._deferred(payload)
+            case "tool_call_started":
+                assert self.control is None, f"{payload} started in a {self.control} turn"
+                self.call(payload["tool_call_id"]).start(event.attempt, self._clock())
+            case "tool_call_finished":
+                call = self.call(payload["tool_call_id"])
+                status = Status(payload["status"])
+                call.finished(status, self.control, self._clock(), stops_tasks=self.configuration.cancels_tasks)
+                self.reached[f"{status.value}"] += 1
+            case "interrupt_raised":
+                self._raised(payload)
+            case "interrupt_resolved":
+                self._interrupt_resolved(payload)
+            case "timer_started":
+                call = self.call(payload["tool_call_id"])
+                assert call.phase is Phase.TIMER or self.control is not None
+                call.ends_at = _instant(payload["wait_until"])
+
+    def _turn_started(self, turn_id: str, sequence: int) -> None:
+        assert self.turn is None, "two turns are active"
+        self._turn_count += 1
+        self.turn = f"turn-{self._turn_count}"
+        assert turn_id == self.turn
+        self.calls, self._model_result, self._unfinished = [], None, None
+        self._is_model_retried = False
+        self._model_steps, self._continuations, self._builder_attempts = 0, 0, 0
+        assert sequence == self.last_sequence + len(self._expected_messages) + 1
+        texts, self.steered = (self.steered, []) if self.steered else ([self.queued.pop(0)], [])
+        for text in texts:
+            self._expect_message("user", text)
+        self._turn_messages = 0
+
+    def _turn_ended(self, ending: str, payload: dict[str, Any]) -> None:
+        if self._is_cancelled:
+            allowed = "turn_cancelled"
+        elif self._model_result is not None:
+            allowed = self._model_result
+        elif self._is_model_too_late():
+            allowed = "turn_failed"
+        else:
+            assert self.control is not None
+            allowed = "turn_steered"
+        assert ending == allowed, f"{self.turn} ended with {ending}, not {allowed}"
+        assert all(call.phase is Phase.FINAL for call in self.calls), "a turn ended before its calls"
+        if ending != "turn_completed":
+            self._expect_end_of_transcript(ending)
+        if ending != "turn_failed":
+            assert payload["message_count"] == self._turn_messages
+        if ending == "turn_steered":
+            assert payload["steered_message_count"] == len(self.steered) > 0
+        self.turn, self.calls, self._is_cancelled = None, [], False
+        self._model_steps, self._continuations = 0, 0
+
+    def _expect_end_of_transcript(self, ending: str) -> None:
+        for message in self._unfinished or ():
+            self._expect_message(message.role, message.text)
+        if self._unfinished is None and self.configuration.builds_unfinished_turns:
+            assert self.turn is not None
+            self.unbuilt_turns.add(self.turn)
+        listed = self.calls
+        if ending != "turn_failed":
+            listed = [call for call in self.calls if call.status is not Status.REJECTED]
+            if self._unfinished is not None:
+                return
+        if listed:
+            lines = [f"- {call.tool_name} {call.arguments}: {call.status}" for call in listed]
+            note = "\n".join([_HEADERS[ending], *lines, TURN_FAILURE_NOTE_FOOTER])
+            assert note.startswith(NOTE_PREFIX)
+            self._expect_message("user", note)
+
+    def _deferred(self, payload: dict[str, Any]) -> None:
+        wanted = self._requested.popleft()
+        is_built_in = wanted.tool_name in self.configuration.built_in_tools
+        effect = ToolEffect.READ if is_built_in else wanted.policy.effect
+        is_refused = wanted.arguments_error is not None or (is_built_in and not wants_valid_built_in(wanted))
+        requires_approval = wanted.policy.requires_approval and not is_built_in and not is_refused
+        assert self.turn is not None
+        call = CallModel(
+            self.turn,
+            payload["tool_call_id"],
+            wanted.tool_name,
+            wanted.arguments,
+            effect,
+            requires_approval,
+            asks_by_itself=is_built_in,
+            phase=Phase.READY,
+        )
+        assert call.tool_call_id not in {other.tool_call_id for other in self.calls}, "two calls have one ID"
+        assert (payload["tool_name"], payload["effect"]) == (wanted.tool_name, effect)
+        assert payload["requires_approval"] == requires_approval
+        self.calls.append(call)
+        if is_refused:
+            call.end(Status.FAILED)
+        elif is_built_in:
+            call.phase = Phase.QUESTION if wanted.tool_name == ASK_USER else Phase.TIMER
+            assert wanted.tool_name in (ASK_USER, DURABLE_WAIT)
+        elif requires_approval:
+            call.phase = Phase.APPROVAL
+        if self.control is not None and call.is_open:
+            call.control(self.control)
+
+    def _raised(self, payload: dict[str, Any]) -> None:
+        key = payload["interrupt_id"]
+        assert key not in self._interrupts, f"{key} was raised twice"
+        call = self.call(payload["tool_call_id"])
+        self._interrupts[key] = call
+        assert (payload["deadline"] is not None) == self.configuration.has_deadlines
+        if payload["deadline"] is not None:
+            call.ends_at = _instant(payload["deadline"])
+            assert call.ends_at == self._clock() + DEADLINE_SECONDS * 1_000_000
+
+    def _interrupt_resolved(self, payload: dict[str, Any]) -> None:
+        key = payload["interrupt_id"]
+        assert key in self._interrupts.keys() - self._resolved, f"{key} was resolved twice or never raised"
+        self._resolved.add(key)
+        said = (payload["approved"], payload["answered"], payload["rejection_message"], payload["cancellation_reason"])
+        if self._decision is not None and self._decision.interrupt_id == key:
+            _, approved, answered, message = self._decision
+            assert said == (approved, answered, message, None)
+            self._decision = None
+        elif key in self._due_interrupts:
+            text = APPROVAL_DEADLINE_PASSED if payload["kind"] == "approval" else QUESTION_DEADLINE_PASSED
+            assert said == (False, False, text, None)
+        else:
+            assert self.control is not None, f"{key} was resolved for no reason: {said}"
+            assert said == (False, False, None, self.control)
+
+    # What people see
+
+    def check_snapshot(self, snapshot: AgentSnapshot) -> None:
+        """A snapshot shows what the commits stored."""
+        assert snapshot.state == self._state
+        assert [message.sequence for message in snapshot.messages] == list(range(1, self.last_sequence + 1))
+        assert [message.text for message in snapshot.queued_messages] == self.queued
+        assert [message.text for message in snapshot.steered_messages] == self.steered
+        assert snapshot.queued_message_count == len(self.queued)
+        assert snapshot.usage == self.usage
+        assert list(snapshot.tool_calls) == [self._records[call.tool_call_id] for call in self.calls]
+        assert [interrupt.interrupt_id for interrupt in snapshot.pending_interrupts] == list(self.pending)
+
+
+def _instant(text: str) -> int:
+    return microseconds(datetime.fromisoformat(text))
