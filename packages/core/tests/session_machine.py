@@ -243,7 +243,9 @@ class SessionMachine(RuleBasedStateMachine):
             ]
             if someone:
                 self.take_step(self.pick(who, someone), who, what)
-                self.the_session_keeps_its_promises()
+            elif self.driver.store.next_due is not None:
+                self.clock_reaches(self.driver.store.next_due)
+            self.the_session_keeps_its_promises()
 
     @rule(moves=moves(4))
     def work_goes_further(self, moves: list[tuple[int, int]]) -> None:
@@ -483,7 +485,10 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.oracle.turn)
     @rule(duration=seconds)
     def time_passes(self, duration: int) -> None:
-        self.driver.now += duration * 1_000_000
+        self.clock_reaches(self.driver.now + duration * 1_000_000)
+
+    def clock_reaches(self, now: int) -> None:
+        self.driver.now = now
         self.oracle.time_passes()
         self.driver.advance(0)
 
