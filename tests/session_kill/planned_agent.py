@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dex_agents import AgentSessionFlow, ToolPolicy
 from dex_agents_stepwise import (
@@ -28,25 +28,36 @@ from dex_agents_stepwise import (
     function_tool,
 )
 from dex_flow.testing import Gates, InvocationLog
+from tests.session_kill.planned_tasks import create_task_tool
 from tests.session_kill.strict_transcript import check_request
 
-__all__ = ["FLOW_TYPE", "PlannedAgent", "plan"]
+__all__ = ["AMOUNT_QUESTION", "FLOW_TYPE", "PlannedAgent", "plan"]
 
 FLOW_TYPE = "PlannedAgent"
+AMOUNT_QUESTION = "How much?"
+FREE_TOOLS = ("charge_card", "ask_and_charge", "build_report")
 SHORT_BACKOFF = timedelta(milliseconds=20)
 
 
-def plan(*steps: Sequence[str]) -> str:
+PlannedCall: TypeAlias = str | tuple[str, Mapping[str, Any]]
+"""A tool, or a tool with arguments."""
+
+
+def plan(*steps: Sequence[PlannedCall]) -> str:
     """A user message that makes the model ask for these tools, one list for each model call, and then answer."""
-    return json.dumps(steps)
+    calls = [[(call, {}) if isinstance(call, str) else call for call in step] for step in steps]
+    return json.dumps(calls)
 
 
 class PlannedAgent:
     """The agent, its gates and its log.
 
     The tools are `look_up` (read), `put_item` (idempotent write), `charge_card` (non-idempotent write that a policy
-    frees from approval) and `refund_order` (non-idempotent write with approval). A gate's name is
-    `<session>.<tool>.before_effect`, `<session>.<tool>.after_effect` or `<session>.model-<number of the call>`.
+    frees from approval), `refund_order` (non-idempotent write with approval), `ask_and_put` and `ask_and_charge` (the
+    same, but they ask `AMOUNT_QUESTION` before their effect) and `build_report` (see `planned_tasks`; no approval);
+    built in are `ask_user` and `durable_wait`. A gate's name is `<session>.<tool>.before_effect`,
+    `<session>.<tool>.after_effect`, `<session>.<tool>.asks` or `<session>.model-<number of the call>`. A message that
+    is no plan is answered at once.
 
     Args:
         directory: Holds the gates and the log; shared by all processes.
@@ -65,7 +76,8 @@ class PlannedAgent:
             instructions=_instructions,
             model=_PlannedModel(self),
             tools=self._tools(),
-            tool_policies={"charge_card": ToolPolicy(requires_approval=False)},
+            tool_policies={name: ToolPolicy(requires_approval=False) for name in FREE_TOOLS},
+            built_in_tools=("ask_user", "durable_wait"),
         )
         return create_stepwise_agent_session_flow(definition, FLOW_TYPE, attempt_backoff=SHORT_BACKOFF)
 
@@ -86,7 +98,22 @@ class PlannedAgent:
         async def refund_order(context: ToolCallContext) -> str:
             return await self._run("refund_order", context)
 
-        return [look_up, put_item, charge_card, refund_order]
+        @function_tool(effect="idempotent_write")
+        async def ask_and_put(context: ToolCallContext) -> str:
+            return await self._ask_and_run("ask_and_put", context)
+
+        @function_tool(effect="non_idempotent_write")
+        async def ask_and_charge(context: ToolCallContext) -> str:
+            return await self._ask_and_run("ask_and_charge", context)
+
+        report = create_task_tool(self.gates, self.log)
+        return [look_up, put_item, charge_card, refund_order, ask_and_put, ask_and_charge, report]
+
+    async def _ask_and_run(self, tool: str, context: ToolCallContext) -> str:
+        self.log.record(context.idempotency_key, f"{tool}.run-{len(context.input_answers)}", context.attempt)
+        await self._pass(f"{context.flow_id}.{tool}.asks")
+        amount = context.ask_user(AMOUNT_QUESTION)
+        return f"{amount}: {await self._run(tool, context)}"
 
     async def _run(self, tool: str, context: ToolCallContext) -> str:
         await self._pass(f"{context.flow_id}.{tool}.before_effect")
@@ -125,7 +152,7 @@ class _PlannedModel:
         number, total = _count_outputs(request)
         key = f"{facts['session']}/{facts['turn']}/{number}"
         self._agent.log.record(key, "model", facts["attempt"])
-        steps = json.loads(ScriptedModelClient.user_texts(request)[-1])
+        steps = _read_plan(ScriptedModelClient.user_texts(request)[-1])
         results = ScriptedModelClient.tool_results(request)
         if number < len(steps):
             text = f"step {number}"
@@ -137,10 +164,18 @@ class _PlannedModel:
         await self._agent.gates.pass_through(f"{facts['session']}.model-{number}")
         request.on_text_delta(text[3:])
         calls = tuple(
-            ModelToolCall(tool_call_id=f"call_{total}_{position}", tool_name=tool, arguments="{}")
-            for position, tool in enumerate(tools)
+            ModelToolCall(tool_call_id=f"call_{total}_{position}", tool_name=tool, arguments=json.dumps(arguments))
+            for position, (tool, arguments) in enumerate(tools)
         )
         return ModelResponse(text=text, tool_calls=calls)
+
+
+def _read_plan(text: str) -> list[list[tuple[str, dict[str, Any]]]]:
+    try:
+        steps: list[list[tuple[str, dict[str, Any]]]] = json.loads(text)
+    except ValueError:
+        return []
+    return steps
 
 
 def _count_outputs(request: ModelRequest) -> tuple[int, int]:

@@ -15,11 +15,12 @@ from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import PlannedAgent
 from tests.session_kill.sessions import Sessions
 
-__all__ = ["Scene", "play"]
+__all__ = ["DAYS", "Scene", "play"]
 
 ROOT = Path(__file__).parents[2]
 WORKER_PROGRAM = Path(__file__).parent / "programs" / "session_worker.py"
 DEADLINE_SECONDS = 100.0
+DAYS = 86_400.0  #: seconds of one
 
 
 class Scene:
@@ -55,6 +56,19 @@ class Scene:
         self._workers.append(worker)
         return worker
 
+    def kill_workers(self) -> None:
+        """SIGKILL for every worker that still runs."""
+        for worker in self._workers:
+            if worker.is_running:
+                worker.kill()
+
+    async def replace_worker_at(self, point: str, worker: ProgramProcess, *options: str) -> ProgramProcess:
+        """Kill the worker once it stops at the gate, open the gate, and start another worker."""
+        await self.reached(point, worker)
+        worker.kill()
+        self.gates.open(point)
+        return await self.start_worker(*options)
+
     async def stop_workers(self) -> None:
         """End the workers that still run, in good order, so that they take their wake-up sockets with them."""
         for worker in self._workers:
@@ -69,6 +83,12 @@ class Scene:
     def runs(self, tool: str) -> list[tuple[str, int, int]]:
         """Every effect of a tool: its idempotency key, attempt and process, in order."""
         return [(line.key, line.attempt, line.process) for line in self.log.read() if line.event == f"{tool}.before"]
+
+    def events(self, prefix: str) -> list[tuple[str, int]]:
+        """The rest of every logged event that begins so, and its attempt, in order."""
+        return [
+            (line.event.removeprefix(prefix), line.attempt) for line in self.log.read() if line.event.startswith(prefix)
+        ]
 
     def model_calls(self, session_id: str, turn: int = 1) -> list[tuple[str, int]]:
         """Every model call of a turn: the number of the model step, and the attempt."""

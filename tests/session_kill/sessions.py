@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from dex_agents import AgentSessionClient, AgentState, StreamedAgentEvent
+from dex_agents import (
+    AgentInterrupt,
+    AgentSessionClient,
+    AgentState,
+    AgentToolCallRecord,
+    AnswerQuestionInput,
+    CancelTurnInput,
+    SteerUserMessageInput,
+    StreamedAgentEvent,
+)
 from dex_agents.session.persistence import AGENT_EVENTS, AGENT_TOOL_CALLS
+from dex_agents.session.rpcs import ANSWER_QUESTION, CANCEL_TURN, STEER_USER_MESSAGE
+from dex_agents.session.transition_rules import TURN_ENDINGS
 from dex_flow import Flow, StateView
 from dex_flow.embedded import EmbeddedEngine
 from tests.session_kill.strict_transcript import check_stored_messages
@@ -75,6 +86,62 @@ class Sessions:
         count = sum(event.type == "tool_call_finished" for event in events)
         assert (len(finished), count) == (len(deferred), len(deferred))
         return [finished[key] for key in deferred]
+
+    async def endings(self, session_id: str) -> list[str]:
+        """How the turns ended, in order; every turn that began has ended exactly once."""
+        events = await self.events(session_id)
+        started = [event.turn_id for event in events if event.type == "turn_started"]
+        ended = [(event.turn_id, event.type) for event in events if event.type in TURN_ENDINGS]
+        assert [turn_id for turn_id, _ in ended] == started
+        return [ending for _, ending in ended]
+
+    async def greet(self, session_id: str) -> None:
+        """The session takes a message and answers it, whatever happened before; nothing waits any more."""
+        assert await self.client.send_user_message(session_id, "hi")
+        assert await self.completed(session_id) == "answer: "
+        assert (await self.endings(session_id))[-1] == "turn_completed"
+        snapshot = await self.client.get_agent_snapshot(session_id)
+        assert snapshot.pending_interrupts == snapshot.tool_calls == snapshot.steered_messages == ()
+        (step,) = (await self.engine.describe_flow(session_id)).open_steps
+        assert step.step_type == "AwaitUserMessage"
+
+    async def record(self, session_id: str, tool: str, status: str) -> AgentToolCallRecord:
+        """The record of the active turn's only call of the tool, once it has this status."""
+
+        def reached(view: StateView) -> AgentToolCallRecord | None:
+            records = [record for _, record in view.read_range(AGENT_TOOL_CALLS) if record.tool_name == tool]
+            return next((record for record in records if record.status == status), None)
+
+        return await self.engine.wait_until(session_id, reached, timeout=WAIT_SECONDS)
+
+    async def continued(self, session_id: str, tool: str, continuation: str) -> None:
+        """Wait until the latest poll of the tool's task has stored this continuation."""
+
+        def has_continued(view: StateView) -> bool:
+            records = [record for _, record in view.read_range(AGENT_TOOL_CALLS)]
+            return any((record.tool_name, record.input_continuation) == (tool, continuation) for record in records)
+
+        await self.engine.wait_until(session_id, has_continued, timeout=WAIT_SECONDS)
+
+    async def question(self, session_id: str) -> AgentInterrupt:
+        """The only interrupt, a question, once it is pending."""
+        (interrupt,) = await self.client.wait_for_interrupts(session_id, timeout=WAIT_SECONDS)
+        assert interrupt.kind == "question"
+        return interrupt
+
+    async def answer(self, session_id: str, interrupt_id: str, answer: str) -> bool:
+        """`answer_question`."""
+        input = AnswerQuestionInput(interrupt_id=interrupt_id, answer=answer)
+        return await self.engine.invoke_rpc(self.flow, session_id, ANSWER_QUESTION, input)
+
+    async def steer(self, session_id: str, text: str | None = None, message_id: int | None = None) -> bool:
+        """`steer_user_message`."""
+        input = SteerUserMessageInput(text=text, message_id=message_id)
+        return await self.engine.invoke_rpc(self.flow, session_id, STEER_USER_MESSAGE, input)
+
+    async def cancel(self, session_id: str, turn_id: str | None = None) -> bool:
+        """`cancel_turn`."""
+        return await self.engine.invoke_rpc(self.flow, session_id, CANCEL_TURN, CancelTurnInput(turn_id=turn_id))
 
     async def attempts(self, session_id: str, step_type: str) -> list[tuple[int, str]]:
         """Attempts and outcomes of `run` in the history, oldest first."""

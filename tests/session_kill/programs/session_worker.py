@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from dex_flow.embedded import EmbeddedEngine
@@ -20,6 +21,7 @@ async def main() -> None:
     parser.add_argument("database", type=Path)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--worker-timeout", type=float, default=30.0)
+    parser.add_argument("--clock-offset", type=float, default=0.0, help="seconds this worker's clock is ahead")
     parser.add_argument("--bug", action="append", default=[])
     parser.add_argument("--blocks", action="store_true")
     arguments = parser.parse_args()
@@ -37,7 +39,13 @@ async def main() -> None:
 
     agent = PlannedAgent(arguments.directory, blocks=arguments.blocks)
     flow = create_kill_point_flow(agent.create_flow(), agent.gates, arguments.bug)
-    async with EmbeddedEngine(arguments.database, flows=[flow], worker_timeout=arguments.worker_timeout):
+    ahead = int(arguments.clock_offset * 1_000_000)
+    async with EmbeddedEngine(
+        arguments.database,
+        flows=[flow],
+        worker_timeout=arguments.worker_timeout,
+        clock=lambda: time.time_ns() // 1_000 + ahead,
+    ):
         print("ready", flush=True)
         await stopped.wait()
         loop.remove_reader(sys.stdin.fileno())
