@@ -30,12 +30,15 @@ class _Points:
     def add_to(self, step: Step[Any]) -> Step[Any]:
         """A copy of the Step that passes its points."""
         held = copy.copy(step)
+        replaced: dict[str, Callable[..., Any]] = {}
         if isinstance(step, InlineStep):
-            held.execute = self._at_end(f"{step.step_type}.execute", step.execute)
+            replaced["execute"] = self._at_end(f"{step.step_type}.execute", step.execute)
         elif isinstance(step, ActivityStep):
-            held.before_run = self._at_beginning(f"{step.step_type}.before_run", step.before_run)
-            held.run = self._before_run_begins(f"{step.step_type}.run", step.run)
-            held.commit = self._at_end(f"{step.step_type}.commit", step.commit)
+            replaced["before_run"] = self._at_beginning(f"{step.step_type}.before_run", step.before_run)
+            replaced["run"] = self._before_run_begins(f"{step.step_type}.run", step.run)
+            replaced["commit"] = self._at_end(f"{step.step_type}.commit", step.commit)
+        for name, method in replaced.items():
+            setattr(held, name, method)
         return held
 
     def _at_beginning(self, point: str, method: Callable[..., Any]) -> Callable[..., Any]:
