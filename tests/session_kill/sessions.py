@@ -101,7 +101,8 @@ class Sessions:
         assert await self.completed(session_id) == "answer: "
         assert (await self.endings(session_id))[-1] == "turn_completed"
         snapshot = await self.client.get_agent_snapshot(session_id)
-        assert not (snapshot.pending_interrupts or snapshot.tool_calls or snapshot.steered_messages)
+        left = [*snapshot.pending_interrupts, *snapshot.tool_calls, *snapshot.steered_messages]
+        assert left == []
         (step,) = (await self.engine.describe_flow(session_id)).open_steps
         assert step.step_type == "AwaitUserMessage"
 

@@ -73,9 +73,11 @@ def test_a_kill_during_the_model_call_of_a_cancelled_turn(tmp_path: Path) -> Non
     play(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("point", ["before_run", "run", "commit"])
-def test_a_kill_before_a_cancelled_turn_has_ended(tmp_path: Path, point: str) -> None:
-    """Its tool is done: before the runner's unfinished messages are asked for, are built, or are committed."""
+@pytest.mark.parametrize(
+    ("point", "status"), [("before_run", "outcome_unknown"), ("run", "succeeded"), ("commit", "succeeded")]
+)
+def test_a_kill_before_a_cancelled_turn_has_ended(tmp_path: Path, point: str, status: str) -> None:
+    """Its tool has returned: before that is committed, before the messages are built, and before their commit."""
 
     async def scenario(scene: Scene) -> None:
         async with scene.sessions() as sessions:
@@ -89,11 +91,12 @@ def test_a_kill_before_a_cancelled_turn_has_ended(tmp_path: Path, point: str) ->
             assert await sessions.cancel("s")
             scene.gates.open(tool_point)
             await scene.replace_worker_at(end_point, worker)
-            await check_cancelled(scene, sessions, [("charge_card", "succeeded"), ("look_up", "succeeded")])
+            await check_cancelled(scene, sessions, [("charge_card", status), ("look_up", "succeeded")])
             assert len(scene.runs("charge_card")) == 1
             messages = (await sessions.client.get_agent_snapshot("s")).messages
-            texts = [message.text for message in messages if message.role == "tool"]
-            assert [text[:7] for text in texts] == ["charge_", "look_up"]
+            charged, found = [message.text for message in messages if message.role == "tool"]
+            assert charged.startswith("charge_card done") == (status == "succeeded")
+            assert found.startswith("look_up done")
 
     play(tmp_path, scenario)
 

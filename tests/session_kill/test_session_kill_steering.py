@@ -96,9 +96,11 @@ def test_a_kill_during_the_model_call_of_a_steered_turn_makes_no_further_call(tm
     play(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("point", ["before_run", "run", "commit"])
-def test_f03_a_kill_before_a_steered_turn_has_ended(tmp_path: Path, point: str) -> None:
-    """Its tool is done: before the runner's unfinished messages are asked for, are built, or are committed."""
+@pytest.mark.parametrize(
+    ("point", "status"), [("before_run", "outcome_unknown"), ("run", "succeeded"), ("commit", "succeeded")]
+)
+def test_f03_a_kill_before_a_steered_turn_has_ended(tmp_path: Path, point: str, status: str) -> None:
+    """Its tool has returned: before that is committed, before the messages are built, and before their commit."""
 
     async def scenario(scene: Scene) -> None:
         async with scene.sessions() as sessions:
@@ -111,7 +113,7 @@ def test_f03_a_kill_before_a_steered_turn_has_ended(tmp_path: Path, point: str) 
             assert await sessions.steer("s", NEW_PLAN)
             scene.gates.open(tool_point)
             await scene.replace_worker_at(end_point, worker)
-            await check_steered(scene, sessions, "charge_card", "succeeded")
+            await check_steered(scene, sessions, "charge_card", status)
 
     play(tmp_path, scenario)
 
