@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from dex_agents import ToolPolicy
 from dex_agents.session.texts import NOTE_PREFIX
 from dex_agents_stepwise import (
@@ -38,13 +40,14 @@ class StrictModel:
     Args:
         answer: The script.
         repeats_ids: The script gives blank or repeated tool call IDs.
+        delta_characters: Text streams in pieces of this length; None sends it in one.
     """
 
     provider = "scripted"
     api = "scripted"
 
-    def __init__(self, answer: Script, *, repeats_ids: bool = False) -> None:
-        self._client = ScriptedModelClient(answer, max_recorded_requests=0)
+    def __init__(self, answer: Script, *, repeats_ids: bool = False, delta_characters: int | None = None) -> None:
+        self._client = ScriptedModelClient(answer, max_recorded_requests=0, delta_characters=delta_characters)
         self._repeats_ids = repeats_ids
         self.requests: list[ModelRequest] = []
         self.problems: list[str] = []
@@ -104,6 +107,9 @@ async def open_sessions(
     tools: Sequence[FunctionTool[..., Any]] = (),
     *,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
+    built_in_tools: Sequence[str] = (),
+    step_options: Mapping[str, Mapping[str, Any]] | None = None,
+    engine_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Sessions]:
     """Sessions of an agent in this process. At the end, no request of the model may have broken a rule.
@@ -113,6 +119,9 @@ async def open_sessions(
         model: The model.
         tools: The tools.
         tool_policies: The agent's policies.
+        built_in_tools: The session's tools that the agent offers.
+        step_options: Fields of `StepOptions` by Step type, in place of the session's own.
+        engine_options: Options of the engine.
         options: Options of the session Flow; failed attempts are repeated at once unless told otherwise.
     """
     agent = AgentDefinition(
@@ -121,8 +130,13 @@ async def open_sessions(
         model=model,
         tools=tools,
         tool_policies=dict(tool_policies or {}),
+        built_in_tools=built_in_tools,
     )
     flow = create_stepwise_agent_session_flow(agent, "StrictAgent", **{"attempt_backoff": timedelta(0), **options})
-    async with EmbeddedEngine(directory / "sessions.db", flows=[flow], durability="process") as engine:
+    for step_type, changes in (step_options or {}).items():
+        step = flow.steps[step_type]
+        step.options = replace(step.options, **changes)
+    engine_options = {"durability": "process", **(engine_options or {})}
+    async with EmbeddedEngine(directory / "sessions.db", flows=[flow], **engine_options) as engine:
         yield Sessions(engine, flow)
     assert model.problems == []
