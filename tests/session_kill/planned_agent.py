@@ -43,10 +43,15 @@ PlannedCall: TypeAlias = str | tuple[str, Mapping[str, Any]]
 """A tool, or a tool with arguments."""
 
 
-def plan(*steps: Sequence[PlannedCall]) -> str:
-    """A user message that makes the model ask for these tools, one list for each model call, and then answer."""
+def plan(*steps: Sequence[PlannedCall], label: str = "") -> str:
+    """A user message that makes the model ask for these tools, one list for each model call, and then answer.
+
+    Args:
+        steps: The tools.
+        label: Tells messages with the same steps apart.
+    """
     calls = [[(call, {}) if isinstance(call, str) else call for call in step] for step in steps]
-    return json.dumps(calls)
+    return json.dumps({"label": label, "steps": calls} if label else calls)
 
 
 class PlannedAgent:
@@ -172,9 +177,10 @@ class _PlannedModel:
 
 def _read_plan(text: str) -> list[list[tuple[str, dict[str, Any]]]]:
     try:
-        steps: list[list[tuple[str, dict[str, Any]]]] = json.loads(text)
+        planned = json.loads(text)
     except ValueError:
         return []
+    steps: list[list[tuple[str, dict[str, Any]]]] = planned["steps"] if isinstance(planned, dict) else planned
     return steps
 
 
