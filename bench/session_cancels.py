@@ -14,7 +14,6 @@ import msgspec
 
 from bench.cancel_worker import READY_LINE
 from bench.streaming_agent import ModelMoment, MomentKind, create_streaming_flow
-from dex_agents import AgentSessionFlow, CancelTurnInput
 from dex_agents.client import AgentSessionClient
 from dex_flow.embedded import EmbeddedEngine
 
@@ -76,7 +75,7 @@ async def cancel_in_process(path: Path, cancels: int, cleanup_seconds: float = 0
     moments = _Moments()
     flow = create_streaming_flow(moments.add, cleanup_seconds)
     async with asyncio.timeout(TIMEOUT_SECONDS + cancels), EmbeddedEngine(path, [flow]) as engine:
-        return await _cancel_turns(engine, flow, moments, cancels)
+        return await _cancel_turns(AgentSessionClient(engine, flow), moments, cancels)
 
 
 async def cancel_across_processes(path: Path, cancels: int, cleanup_seconds: float = 0.0) -> list[CancelTimes]:
@@ -88,7 +87,7 @@ async def cancel_across_processes(path: Path, cancels: int, cleanup_seconds: flo
         _worker_process(path, cleanup_seconds, moments),
         EmbeddedEngine(path, [flow], runs_worker=False) as engine,
     ):
-        return await _cancel_turns(engine, flow, moments, cancels)
+        return await _cancel_turns(AgentSessionClient(engine, flow), moments, cancels)
 
 
 @contextlib.asynccontextmanager
@@ -123,34 +122,28 @@ async def _read_moments(output: asyncio.StreamReader, moments: _Moments) -> None
         moments.add(decoder.decode(line))
 
 
-async def _cancel_turns(
-    engine: EmbeddedEngine, flow: AgentSessionFlow, moments: _Moments, cancels: int
-) -> list[CancelTimes]:
-    await _cancel_session(engine, flow, moments, "warm-up", 2)
+async def _cancel_turns(client: AgentSessionClient, moments: _Moments, cancels: int) -> list[CancelTimes]:
+    await _cancel_session(client, moments, "warm-up", 2)
     times: list[CancelTimes] = []
     while len(times) < cancels:
         count = min(cancels - len(times), CANCELS_PER_SESSION)
-        times += await _cancel_session(engine, flow, moments, f"session-{len(times)}", count)
+        times += await _cancel_session(client, moments, f"session-{len(times)}", count)
     return times
 
 
 async def _cancel_session(
-    engine: EmbeddedEngine, flow: AgentSessionFlow, moments: _Moments, session_id: str, cancels: int
+    client: AgentSessionClient, moments: _Moments, session_id: str, cancels: int
 ) -> list[CancelTimes]:
-    client = AgentSessionClient(engine, flow)
     await client.start_session(session_id)
-    return [await _cancel_turn(engine, flow, moments, session_id, f"turn-{number + 1}") for number in range(cancels)]
+    return [await _cancel_turn(client, moments, session_id, f"turn-{number + 1}") for number in range(cancels)]
 
 
-async def _cancel_turn(
-    engine: EmbeddedEngine, flow: AgentSessionFlow, moments: _Moments, session_id: str, turn_id: str
-) -> CancelTimes:
-    client = AgentSessionClient(engine, flow)
+async def _cancel_turn(client: AgentSessionClient, moments: _Moments, session_id: str, turn_id: str) -> CancelTimes:
     turn = f"{session_id}/{turn_id}"
     await client.send_user_message(session_id, USER_TEXT)
     await moments.wait_for(turn, "streams")
     called = time.monotonic()
-    is_cancelled = await engine.invoke_rpc(flow, session_id, flow.cancel_turn, CancelTurnInput(turn_id=turn_id))
+    is_cancelled = await client.cancel_turn(session_id, turn_id)
     returned = time.monotonic()
     await client.wait_until_idle(session_id, timeout=TIMEOUT_SECONDS)
     over = time.monotonic()

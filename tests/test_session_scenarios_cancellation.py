@@ -66,7 +66,7 @@ def test_f40_a_hundred_cancelled_streams_leave_no_task_thread_or_socket(tmp_path
                 streams.clear()
                 await send(sessions, "stream")
                 await streams.wait()
-                assert await sessions.cancel("s")
+                assert await sessions.client.cancel_turn("s")
                 assert (await sessions.idle("s")).last_turn_error is None
 
             model = StrictModel(answer)
@@ -107,7 +107,7 @@ def test_f40_partial_text_is_not_stored_as_an_answer(tmp_path: Path, after_delta
             async for event in sessions.client.stream_events("s"):
                 if event.type == "text_delta":
                     break
-            assert await sessions.cancel("s", "turn-1")
+            assert await sessions.client.cancel_turn("s", "turn-1")
             await sessions.idle("s")
             assert [message.text for message in (await sessions.client.get_agent_snapshot("s")).messages] == ["tell"]
             await send(sessions, "go on")
@@ -134,16 +134,16 @@ def test_f40_a_second_cancel_changes_nothing(tmp_path: Path) -> None:
         async with open_sessions(tmp_path, model, [pay], built_in_tools=["ask_user"]) as sessions:
             await sessions.client.start_session("s", initial_message="pay")
             await started.wait()
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             snapshot, events = await sessions.client.get_agent_snapshot("s"), await sessions.events("s")
-            assert await sessions.cancel("s", "turn-1")
+            assert await sessions.client.cancel_turn("s", "turn-1")
             assert await sessions.client.get_agent_snapshot("s") == snapshot
             assert await sessions.events("s") == events
             released.set()
             await sessions.idle("s")
             assert await sessions.statuses("s") == [("pay", "succeeded"), ("ask_user", "rejected")]
-            assert not await sessions.cancel("s")
-            assert not await sessions.cancel("s", "turn-1")
+            assert not await sessions.client.cancel_turn("s")
+            assert not await sessions.client.cancel_turn("s", "turn-1")
             await send(sessions, "and now?")
             assert await sessions.completed("s") == "fine"
             assert await sessions.endings("s") == ["turn_cancelled", "turn_completed"]
@@ -163,7 +163,7 @@ def test_f40_a_cancel_with_an_old_turn_id_leaves_the_running_turn_alone(tmp_path
             await send(sessions, "2")
             await hold.wait_until_reached()
             for turn_id in ("turn-1", "turn-3", ""):
-                assert not await sessions.cancel("s", turn_id)
+                assert not await sessions.client.cancel_turn("s", turn_id)
             hold.release()
             assert await sessions.completed("s") == "two"
             assert await sessions.endings("s") == ["turn_completed", "turn_completed"]
@@ -179,7 +179,7 @@ def test_f40_a_cancel_during_a_durable_wait_ends_it_at_once(tmp_path: Path) -> N
         async with open_sessions(tmp_path, model, built_in_tools=["durable_wait"]) as sessions:
             await sessions.client.start_session("s", initial_message="wait")
             await sessions.record("s", "durable_wait", "waiting_for_timer")
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             await sessions.idle("s")
             assert await sessions.statuses("s") == [("durable_wait", "rejected")]
             await send(sessions, "hi")

@@ -68,7 +68,7 @@ def test_f49_cancel_works_at_once_on_a_model_that_hangs(tmp_path: Path, after_de
         async with open_sessions(tmp_path, model, engine_options=ONE_SLOT) as sessions:
             await sessions.client.start_session("s", initial_message="hang")
             await hold.wait_until_reached()
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             await sessions.idle("s")
             assert await sessions.attempts("s", "RunModel") == [(1, "cancelled")]
             await check_slot_is_free(sessions)
@@ -140,7 +140,7 @@ def test_f49_a_model_call_that_ignores_its_cancellation_holds_nobody_up(tmp_path
         async with open_sessions(tmp_path, model, engine_options=ONE_SLOT) as sessions:
             await sessions.client.start_session("s", initial_message="hang")
             await streams.wait()
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             await sessions.idle("s")
             await ignored.wait()
             assert not done.is_set()
@@ -179,7 +179,7 @@ def test_f49_a_tool_that_does_not_stop_ends_at_its_attempt_timeout(
                 await sessions.client.start_session("s", initial_message="hang")
                 await asyncio.to_thread(started.wait)
                 if is_cancelled:
-                    assert await sessions.cancel("s")
+                    assert await sessions.client.cancel_turn("s")
                 await sessions.idle("s")
                 assert not ended.is_set()
                 assert await sessions.statuses("s") == [("pay", "outcome_unknown")]

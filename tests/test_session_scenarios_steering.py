@@ -77,15 +77,15 @@ def test_f03_queue_steer_and_delete_are_three_different_things(tmp_path: Path) -
             await sessions.client.start_session("s", initial_message="pay")
             await payments.started.wait()
             await queue(sessions, "m1")
-            assert await sessions.steer("s", "m2")
-            assert await sessions.steer("s", "m3")
+            assert await sessions.client.steer_user_message("s", "m2")
+            assert await sessions.client.steer_user_message("s", "m3")
             unwanted = await queue(sessions, "m4")
             moved = await queue(sessions, "m5")
             assert await sessions.client.delete_queued_message("s", unwanted)
-            assert await sessions.steer("s", message_id=moved)
+            assert await sessions.client.steer_user_message("s", message_id=moved)
             for gone in (unwanted, moved):
                 assert not await sessions.client.delete_queued_message("s", gone)
-                assert not await sessions.steer("s", message_id=gone)
+                assert not await sessions.client.steer_user_message("s", message_id=gone)
             snapshot = await sessions.client.get_agent_snapshot("s")
             assert [message.text for message in snapshot.queued_messages] == ["m1"]
             assert [message.text for message in snapshot.steered_messages] == ["m2", "m3", "m5"]
@@ -113,7 +113,7 @@ def test_f03_a_final_answer_of_a_steered_turn_counts_and_the_message_starts_a_tu
         async with open_sessions(tmp_path, model) as sessions:
             await sessions.client.start_session("s", initial_message="1")
             await hold.wait_until_reached()
-            assert await sessions.steer("s", "2")
+            assert await sessions.client.steer_user_message("s", "2")
             hold.release()
             assert await sessions.completed("s") == "two"
             assert await sessions.answers("s") == ["one", "two"]
@@ -148,7 +148,7 @@ def test_f03_a_steer_that_races_the_end_of_a_turn_is_in_one_new_turn(tmp_path: P
                 first, second = f"first {number}", f"second {number}"
                 assert await sessions.client.send_user_message("s", first)
                 await asyncio.sleep(number * LATER_SECONDS)
-                assert await others.steer("s", second)
+                assert await others.client.steer_user_message("s", second)
                 await sessions.idle("s")
                 sent += [first, second]
             await sessions.completed("s")
@@ -190,7 +190,7 @@ def test_f45_the_gate_of_a_call_is_decided_by_its_record(tmp_path: Path, second_
         async with open_sessions(*arguments, tool_policies=policies[1], built_in_tools=["ask_user"]) as sessions:
             assert await sessions.client.pending_interrupts("s") == before
             question = next(interrupt for interrupt in before if interrupt.kind == "question")
-            assert await sessions.answer("s", question.interrupt_id, "yes")
+            assert await sessions.client.answer_question("s", question.interrupt_id, "yes")
             if second_release_frees_it:
                 # The answer of its sibling is stored, and still nothing runs ungated.
                 await sessions.succeeded("s", "ask_user")

@@ -112,9 +112,12 @@ def play(directory: Path, scenario: Callable[[Scene], Awaitable[None]]) -> None:
     """Run a scenario; no process is left behind, and the database must be sound at the end."""
 
     async def within_deadline(scene: Scene) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        # A worker that is held inside its transaction keeps this process from writing, and so from closing its engine.
+        last_resort = asyncio.get_running_loop().call_later(DEADLINE_SECONDS, scene.kill_workers)
+        async with asyncio.timeout(DEADLINE_SECONDS + 1):
             await scenario(scene)
             await scene.stop_workers()
+        last_resort.cancel()
 
     with ProgramProcesses() as processes:
         scene = Scene(directory, processes)

@@ -7,13 +7,9 @@ from dex_agents import (
     AgentSessionClient,
     AgentState,
     AgentToolCallRecord,
-    AnswerQuestionInput,
-    CancelTurnInput,
-    SteerUserMessageInput,
     StreamedAgentEvent,
 )
 from dex_agents.session.persistence import AGENT_EVENTS, AGENT_TOOL_CALLS
-from dex_agents.session.rpcs import ANSWER_QUESTION, CANCEL_TURN, STEER_USER_MESSAGE
 from dex_agents.session.transition_rules import TURN_ENDINGS
 from dex_flow import Flow, StateView
 from dex_flow.embedded import EmbeddedEngine
@@ -129,20 +125,6 @@ class Sessions:
         (interrupt,) = await self.client.wait_for_interrupts(session_id, timeout=WAIT_SECONDS)
         assert interrupt.kind == "question"
         return interrupt
-
-    async def answer(self, session_id: str, interrupt_id: str, answer: str) -> bool:
-        """`answer_question`."""
-        input = AnswerQuestionInput(interrupt_id=interrupt_id, answer=answer)
-        return await self.engine.invoke_rpc(self.flow, session_id, ANSWER_QUESTION, input)
-
-    async def steer(self, session_id: str, text: str | None = None, message_id: int | None = None) -> bool:
-        """`steer_user_message`."""
-        input = SteerUserMessageInput(text=text, message_id=message_id)
-        return await self.engine.invoke_rpc(self.flow, session_id, STEER_USER_MESSAGE, input)
-
-    async def cancel(self, session_id: str, turn_id: str | None = None) -> bool:
-        """`cancel_turn`."""
-        return await self.engine.invoke_rpc(self.flow, session_id, CANCEL_TURN, CancelTurnInput(turn_id=turn_id))
 
     async def attempts(self, session_id: str, step_type: str) -> list[tuple[int, str]]:
         """Attempts and outcomes of `run` in the history, oldest first."""

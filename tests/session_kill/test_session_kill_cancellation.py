@@ -21,7 +21,7 @@ async def check_cancelled(scene: Scene, sessions: Sessions, statuses: list[tuple
     assert await sessions.endings("s") == ["turn_cancelled"]
     assert await sessions.statuses("s") == statuses
     assert scene.model_calls("s") == [("0", 1)]
-    assert not await sessions.cancel("s")
+    assert not await sessions.client.cancel_turn("s")
     await sessions.greet("s")
 
 
@@ -36,8 +36,8 @@ def test_a_kill_while_a_cancelled_turns_tool_runs(tmp_path: Path, tool: str, sta
             worker = await scene.start_worker()
             await sessions.client.start_session("s", initial_message=plan([tool, "refund_order"]))
             await scene.reached(point, worker)
-            assert await sessions.cancel("s", "turn-1")
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s", "turn-1")
+            assert await sessions.client.cancel_turn("s")
             worker.kill()
             # It has started, so the turn waits for it even now that nobody runs it.
             state = (await sessions.client.get_agent_snapshot("s")).state
@@ -61,7 +61,7 @@ def test_a_kill_during_the_model_call_of_a_cancelled_turn(tmp_path: Path) -> Non
             worker = await scene.start_worker()
             await sessions.client.start_session("s", initial_message=plan(["charge_card"]))
             await scene.reached("s.model-0", worker)
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             worker.kill()
             scene.gates.open("s.model-0")
             await scene.start_worker()
@@ -88,7 +88,7 @@ def test_a_kill_before_a_cancelled_turn_has_ended(tmp_path: Path, point: str, st
             await sessions.client.start_session("s", initial_message=plan(["charge_card", "look_up"]))
             await scene.reached(tool_point, worker)
             await sessions.succeeded("s", "look_up")
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             scene.gates.open(tool_point)
             await scene.replace_worker_at(end_point, worker)
             await check_cancelled(scene, sessions, [("charge_card", status), ("look_up", "succeeded")])
@@ -112,7 +112,7 @@ def test_a_kill_while_the_runner_is_asked_to_stop_a_task_asks_again(tmp_path: Pa
             worker = await scene.start_worker()
             await sessions.client.start_session("s", initial_message=plan([TASK]))
             await scene.reached("s.poll-0", worker)
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             await scene.replace_worker_at(f"s.{point}", worker)
             await check_cancelled(scene, sessions, [("build_report", "outcome_unknown")])
             assert scene.events("poll-") == [("0 -", 1)]
@@ -148,9 +148,9 @@ def test_a_task_of_a_dead_worker_is_cancelled_by_the_next_one(tmp_path: Path, wa
                 await sessions.record("s", "build_report", "waiting_for_task")
             worker.kill()
             polls = scene.events("poll-")
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             assert await sessions.client.pending_interrupts("s") == ()
-            assert not await sessions.answer("s", interrupt_id, "Q3")
+            assert not await sessions.client.answer_question("s", interrupt_id, "Q3")
             assert scene.events("cancel.") == []
             await scene.start_worker()
             await check_cancelled(scene, sessions, [("build_report", "outcome_unknown")])
@@ -172,10 +172,10 @@ def test_a_cancelled_question_of_the_model_needs_no_worker(tmp_path: Path) -> No
             await sessions.succeeded("s", "charge_card")
             worker.kill()
             interrupts = await sessions.client.pending_interrupts("s")
-            assert await sessions.cancel("s")
+            assert await sessions.client.cancel_turn("s")
             assert await sessions.client.pending_interrupts("s") == ()
             for interrupt in interrupts:
-                assert not await sessions.answer("s", interrupt.interrupt_id, "Graz")
+                assert not await sessions.client.answer_question("s", interrupt.interrupt_id, "Graz")
                 assert not await sessions.client.resolve_interrupt("s", interrupt.interrupt_id, approved=True)
             await scene.start_worker()
             statuses = [("ask_user", "rejected"), ("refund_order", "rejected"), ("charge_card", "succeeded")]

@@ -56,9 +56,9 @@ class Person:
                     await self._say(number, is_steer=True)
                 case "move":
                     for message in (await self._sessions.client.get_agent_snapshot(self._session_id)).queued_messages:
-                        await self._sessions.steer(self._session_id, message_id=message.message_id)
+                        await self._sessions.client.steer_user_message(self._session_id, message_id=message.message_id)
                 case "cancel":
-                    self.cancels += await self._sessions.cancel(self._session_id)
+                    self.cancels += await self._sessions.client.cancel_turn(self._session_id)
                 case "decide":
                     await self.decide()
             await asyncio.sleep(self._chance.uniform(0.0, 0.3))
@@ -67,7 +67,7 @@ class Person:
         """Decide about everything that waits for a person."""
         for interrupt in await self._sessions.client.pending_interrupts(self._session_id):
             if interrupt.kind == "question" and self._chance.random() < 0.8:
-                await self._sessions.answer(self._session_id, interrupt.interrupt_id, "Graz")
+                await self._sessions.client.answer_question(self._session_id, interrupt.interrupt_id, "Graz")
             else:
                 approved = interrupt.kind == "approval" and self._chance.random() < 0.8
                 resolve = self._sessions.client.resolve_interrupt
@@ -84,7 +84,7 @@ class Person:
     async def _say(self, number: int, *, is_steer: bool) -> None:
         steps = self._chance.sample(STEPS, self._chance.randint(0, 2))
         text = plan(*steps, label=f"{self._session_id}.{number}")
-        send = self._sessions.steer if is_steer else self._sessions.client.send_user_message
+        send = self._sessions.client.steer_user_message if is_steer else self._sessions.client.send_user_message
         assert await send(self._session_id, text)
         self.said.append(text)
 

@@ -117,8 +117,8 @@ def test_a_kill_around_a_tasks_question_asks_it_once(tmp_path: Path, point: str 
                 worker.kill()
                 await scene.start_worker("--clock-offset", str(3 * DAYS))
             assert (question.question, question.interrupt_id) == (QUESTION, "turn-1.call_0_0-input-1")
-            assert await sessions.answer("s", question.interrupt_id, "Q3")
-            assert not await sessions.answer("s", question.interrupt_id, "Q4")
+            assert await sessions.client.answer_question("s", question.interrupt_id, "Q3")
+            assert not await sessions.client.answer_question("s", question.interrupt_id, "Q4")
             await check_done(scene, sessions, "report done ['Q3']")
             asked = [("0 -", 1)] if point is None else [("0 -", 1), ("0 -", 2)]
             assert scene.events("poll-") == [*asked, ("1 answered:Q3", 1), ("2 -", 1)]
@@ -138,7 +138,7 @@ def test_a_kill_while_a_poll_hands_an_answer_over_hands_it_over_again(tmp_path: 
             await sessions.client.start_session("s", initial_message=report("ask pending ask done"))
             first = await sessions.question("s")
             scene.gates.close(f"s.{point}")
-            assert await sessions.answer("s", first.interrupt_id, "Q3")
+            assert await sessions.client.answer_question("s", first.interrupt_id, "Q3")
             await scene.replace_worker_at(f"s.{point}", worker)
             second = await sessions.question("s")
             assert (first.interrupt_id, second.interrupt_id) == ("turn-1.call_0_0-input-1", "turn-1.call_0_0-input-2")

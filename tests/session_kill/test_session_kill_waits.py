@@ -73,9 +73,9 @@ def test_a_wait_of_a_dead_worker_is_steered_and_cancelled_without_its_time(tmp_p
             await sessions.succeeded("s", "charge_card")
             worker.kill()
             if request_kind == "steer":
-                assert await sessions.steer("s", plan(["look_up"]))
+                assert await sessions.client.steer_user_message("s", plan(["look_up"]))
             else:
-                assert await sessions.cancel("s")
+                assert await sessions.client.cancel_turn("s")
             await scene.start_worker("--clock-offset", str(3 * DAYS))
             answer = await sessions.completed("s")
             statuses = [("durable_wait", "rejected"), ("charge_card", "succeeded")]

@@ -33,7 +33,7 @@ async def main() -> None:
 
     def read_input() -> None:
         if not os.read(sys.stdin.fileno(), 1024):
-            stopped.set()  # the test's process is gone
+            os._exit(1)  # the test's process is gone, and may have left this one held inside a transaction
 
     loop.add_reader(sys.stdin.fileno(), read_input)
 
