@@ -23,7 +23,16 @@ from dex_agents.session.event_values import AgentEvent
 from dex_agents.session.rpc_values import AgentMessagePage, AgentSessionStartInput, AgentSnapshot
 from dex_agents.session.tool_values import AgentInterrupt
 from dex_agents.session.values import AgentMessage, AgentState, AgentStatus, AgentUserMessage
-from dex_flow import Flow, FlowClosedError, InlineStep, StreamEvent, ValueTooLargeError
+from dex_flow import (
+    Decision,
+    Flow,
+    FlowClosedError,
+    InlineStep,
+    StreamEvent,
+    Transaction,
+    ValueTooLargeError,
+    dead_end,
+)
 from dex_flow.engine import FlowDescription, FlowStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -152,7 +161,8 @@ async def let_others_run() -> None:
 
 def test_only_a_session_flow_makes_a_client(engine: FakeEngine) -> None:
     class Begin(InlineStep[None]):
-        pass
+        def execute(self, tx: Transaction, input: None) -> Decision:
+            return dead_end()
 
     with pytest.raises(TypeError, match="create_agent_session_flow"):
         AgentSessionClient(engine, Flow("Other", steps=[Begin()], start_step=Begin))  # type: ignore[arg-type]

@@ -111,6 +111,9 @@ class ScriptedActivity(ActivityStep[Any, Any, Any]):
     def load(self, view: Any, input: Any) -> Any:
         return self.on_load(view, input)
 
+    async def run(self, activity: Any, snapshot: Any) -> Any:
+        raise AssertionError("the kernel never calls run")
+
     def commit(self, tx: Any, input: Any, outcome: Any) -> Decision:
         return self.on_commit(tx, input, outcome)
 

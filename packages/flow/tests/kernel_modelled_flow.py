@@ -138,6 +138,12 @@ def build_flow(broken: dict[str, str]) -> Flow:
             check("before_run", tx)
             return Proceed()
 
+        def load(self, view: Any, input: Plan) -> None:
+            raise AssertionError("the kernel test loads nothing")
+
+        async def run(self, activity: Any, snapshot: None) -> str:
+            raise AssertionError("the kernel never calls run")
+
         def commit(self, tx: Any, input: Plan, outcome: str) -> Decision:
             decision = finish(tx, input, f"{input.name} committed {outcome} {taken(tx)}")
             check("commit", tx)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -14,6 +17,7 @@ from dex_flow import (
     AttributeMap,
     Channel,
     ChannelMap,
+    Decision,
     Declaration,
     DefinitionError,
     DexFlowError,
@@ -42,6 +46,45 @@ class Described(InlineStep[Item], Generic[Label, Item]):
 
 class Unstorable:
     """Nothing that msgspec can decode."""
+
+
+class Holder(msgspec.Struct):
+    held: Unstorable
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree]
+    leaf: Unstorable | None = None
+
+
+class Forest(msgspec.Struct):
+    trees: dict[str, Forest]
+    parent: Forest | None = None
+
+
+@dataclass
+class HolderClass:
+    held: list[Unstorable]
+
+
+class HolderTuple(NamedTuple):
+    held: Unstorable
+
+
+class HolderMapping(TypedDict):
+    held: Unstorable
+
+
+class Box(msgspec.Struct, Generic[Item]):
+    item: Item
+
+
+class Labelled(msgspec.Struct):
+    labels: frozenset[str] = frozenset()
+
+
+class Undefined(msgspec.Struct):
+    held: Nowhere  # type: ignore[name-defined]  # noqa: F821
 
 
 def build(*steps: Any, start: Any = None, declarations: Any = (), rpcs: Any = (), flow_type: Any = "Orders") -> Flow:
@@ -112,6 +155,66 @@ def test_an_outcome_type_that_cannot_be_stored() -> None:
         build(activity("Pay", outcome_type=dict[int, Unstorable] | list[int] | tuple[int, ...]))
 
 
+@pytest.mark.parametrize(
+    ("value_type", "reason"),
+    [
+        (Unstorable, "Unstorable'> is a plain class"),
+        (object, "'object'> is a plain class"),
+        (list[Unstorable], "Unstorable'> is a plain class"),
+        (tuple[int, Unstorable], "Unstorable'> is a plain class"),
+        (tuple[Unstorable, ...], "Unstorable'> is a plain class"),
+        (dict[str, list[Unstorable]], "Unstorable'> is a plain class"),
+        (Unstorable | None, "Unstorable'> is a plain class"),
+        (Unstorable | int, "Type unions containing a custom type"),
+        (Holder, "Holder.held: .*Unstorable'> is a plain class"),
+        (list[Holder | None], "Holder.held: .*Unstorable'> is a plain class"),
+        (Tree, "Tree.leaf: .*Unstorable'> is a plain class"),
+        (HolderClass, "HolderClass.held: .*Unstorable'> is a plain class"),
+        (HolderTuple, "HolderTuple.held: .*Unstorable'> is a plain class"),
+        (HolderMapping, "HolderMapping.held: .*Unstorable'> is a plain class"),
+        (Box[Unstorable], "Box.*item: .*Unstorable'> is a plain class"),
+        (tuple[Box[int], Box[Unstorable]], "Box.*item: .*Unstorable'> is a plain class"),
+        (Callable[[int], int], "is a plain class"),
+        (complex, "is a plain class"),
+        (msgspec.msgpack.Ext, "has no JSON form"),
+        (dict[tuple[int, int], str], "the keys of a dict"),
+        (dict[bool, str], "the keys of a dict"),
+        (set[str], "a set has no order"),
+        (dict[str, frozenset[int]], "a set has no order"),
+        (Labelled, "Labelled.labels: a set has no order"),
+        ("Undefined", "is not supported"),
+        (Undefined, "Nowhere"),
+    ],
+)
+def test_types_are_looked_at_to_the_bottom(value_type: Any, reason: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"Attribute\('orders'\) has a value type that cannot .*{reason}"):
+        build(declarations=[Attribute("orders", value_type)])
+    with pytest.raises(DefinitionError, match=f"step 'Pay' has an outcome type that cannot .*{reason}"):
+        build(activity("Pay", outcome_type=value_type))
+
+
+@pytest.mark.parametrize(
+    "value_type",
+    [
+        Any,
+        None,
+        msgspec.Raw,
+        bytes,
+        timedelta,
+        dict[int, list[tuple[str, int]]],
+        dict[Any, Any],
+        Forest,
+        Forest | list[Forest] | None,
+        Box[int],
+        Literal["a", "b"],
+        Annotated[int, msgspec.Meta(ge=0)],
+        int | str | None,
+    ],
+)
+def test_types_that_can_be_stored(value_type: Any) -> None:
+    build(declarations=[Attribute("orders", value_type)])
+
+
 def test_types_of_a_step_come_from_its_bases() -> None:
     class Pay(ActivityStep[int, str, bool]):
         pass
@@ -127,20 +230,115 @@ def test_types_of_a_step_come_from_its_bases() -> None:
     assert Concrete.input_type == list[int]
 
 
-def test_methods_that_a_step_must_define() -> None:
-    class Empty(ActivityStep[None, None, None]):
+def test_a_type_that_a_class_says_wins_over_the_type_argument_of_its_base() -> None:
+    class Pay(ActivityStep[Any, Any, Any]):
+        input_type = int
+        outcome_type = str
+
+    class PayLater(Pay):
         pass
 
-    class EmptyInline(InlineStep[None]):
+    class Collect(Described[str, Any]):
+        input_type = dict[str, int]
+
+    class Rebound(Described[str, Item], Generic[Item]):
+        input_type = bytes
+
+    class Concrete(Rebound[int]):
         pass
 
-    view: Any = None
-    with pytest.raises(NotImplementedError, match="Empty must define load"):
-        Empty().load(view, None)
-    with pytest.raises(NotImplementedError, match="Empty must define commit"):
-        Empty().commit(view, None, None)
-    with pytest.raises(NotImplementedError, match="EmptyInline must define execute"):
-        EmptyInline().execute(view, None)
+    assert (Pay.input_type, Pay.outcome_type) == (int, str)
+    assert (PayLater.input_type, PayLater.outcome_type) == (int, str)
+    assert Collect.input_type == dict[str, int]
+    assert Concrete.input_type is bytes
+
+
+class Complete(ActivityStep[None, None, None]):
+    def load(self, view: Any, input: None) -> None: ...
+
+    async def run(self, activity: Any, snapshot: None) -> None: ...
+
+    def commit(self, tx: Any, input: None, outcome: None) -> Decision:
+        return dead_end()
+
+
+class CompleteInline(InlineStep[None]):
+    def execute(self, tx: Any, input: None) -> Decision:
+        return dead_end()
+
+
+async def awaiting(*arguments: Any) -> Any: ...
+
+
+def generating(*arguments: Any) -> Any:
+    yield
+
+
+async def generating_later(*arguments: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("missing", ["load", "run", "commit"])
+def test_an_activity_step_without_a_method_it_needs(missing: str) -> None:
+    step = type("Pay", (Complete,), {missing: getattr(ActivityStep, missing)})()
+    with pytest.raises(DefinitionError, match=f"step 'Pay' must define {missing}"):
+        build(step)
+
+
+def test_an_inline_step_without_execute() -> None:
+    class Pay(InlineStep[None]):
+        pass
+
+    with pytest.raises(DefinitionError, match="step 'Pay' must define execute"):
+        build(Pay())
+
+
+@pytest.mark.parametrize("code", [awaiting, generating, generating_later])
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        (CompleteInline, "wait_for"),
+        (CompleteInline, "execute"),
+        (Complete, "wait_for"),
+        (Complete, "before_run"),
+        (Complete, "load"),
+        (Complete, "commit"),
+        (Complete, "on_attempt_failed"),
+    ],
+)
+def test_pure_code_of_a_step_is_synchronous(base: Any, method: str, code: Any) -> None:
+    step = type("Pay", (base,), {method: code})()
+    with pytest.raises(DefinitionError, match=f"step 'Pay' defines {method} with 'async def' or 'yield'"):
+        build(step)
+
+
+def test_run_is_a_coroutine() -> None:
+    def run(*arguments: Any) -> None: ...
+
+    @wraps(awaiting)
+    def decorated(*arguments: Any) -> Any:
+        return awaiting(*arguments)
+
+    with pytest.raises(DefinitionError, match="step 'Pay' defines run as a plain method; make it 'async def'"):
+        build(type("Pay", (Complete,), {"run": run})())
+    build(type("Pay", (Complete,), {"run": decorated})())
+    build(type("Pay", (Complete,), {"run": awaiting})())
+
+
+class AwaitingCallable:
+    async def __call__(self, tx: Any, value: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("handler", [awaiting, partial(awaiting, 1), generating, AwaitingCallable()])
+def test_the_handler_of_an_rpc_is_synchronous(handler: Any) -> None:
+    with pytest.raises(DefinitionError, match="handler of RPC 'send' must be a plain function"):
+        build(rpcs=[Rpc("send", handler, int, int)])
+
+
+def test_the_handler_of_an_rpc_can_be_called() -> None:
+    handler: Any = None
+    with pytest.raises(DefinitionError, match="handler of RPC 'send' cannot be called"):
+        build(rpcs=[Rpc("send", handler, int, int)])
 
 
 # Declarations

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["decode", "encode", "encoded_null", "is_encodable_type"]
+__all__ = ["decode", "encode", "encoded_null", "prepare_decoder"]
 
 _encoder = msgspec.json.Encoder()
 encoded_null = b"null"
@@ -28,10 +28,6 @@ def decode(value_type: Any, data: bytes) -> Any:
     return _decoder(value_type).decode(data)
 
 
-def is_encodable_type(value_type: Any) -> bool:
-    """Whether msgspec can decode this type."""
-    try:
-        _decoder(value_type)
-    except TypeError:
-        return False
-    return True
+def prepare_decoder(value_type: Any) -> None:
+    """Build the decoder of a type before the first value comes; `TypeError` when msgspec knows no such type."""
+    _decoder(value_type)

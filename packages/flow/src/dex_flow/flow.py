@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from dex_flow.codec import is_encodable_type
 from dex_flow.decisions import step_type_name
 from dex_flow.declarations import Attribute, AttributeMap, Channel, ChannelMap, Declaration, Stream
 from dex_flow.errors import DefinitionError, UndeclaredNameError, UnknownRpcError
 from dex_flow.rpcs import Rpc
+from dex_flow.step_methods import find_step_problem, is_synchronous
 from dex_flow.steps import ActivityStep, InlineStep, Step
+from dex_flow.stored_types import find_type_problem
 
 __all__ = ["Flow"]
 
@@ -28,7 +29,9 @@ class Flow:
         compatibility: Changes only when stored Flows of an earlier definition can no longer be continued.
 
     Raises:
-        DefinitionError: A duplicate or empty durable name, an unknown target Step, or a wrong type; names the culprit.
+        DefinitionError: A duplicate or empty durable name, an unknown target Step, a Step without a method it needs, an
+            `async def` where pure code belongs (or none where `run` belongs), or a type that cannot be stored; names
+            the culprit.
     """
 
     def __init__(
@@ -84,10 +87,12 @@ class Flow:
         name = step.step_type
         if name in self.steps:
             raise DefinitionError(f"flow {self.flow_type!r}: two steps are named {name!r}")
-        if not is_encodable_type(step.input_type):
-            raise DefinitionError(f"flow {self.flow_type!r}: step {name!r} has an input type that cannot be stored")
-        if isinstance(step, ActivityStep) and not is_encodable_type(step.outcome_type):
-            raise DefinitionError(f"flow {self.flow_type!r}: step {name!r} has an outcome type that cannot be stored")
+        problem = find_step_problem(step)
+        if problem is not None:
+            raise DefinitionError(f"flow {self.flow_type!r}: step {name!r} {problem}")
+        self._check_type(f"step {name!r} has an input type", step.input_type)
+        if isinstance(step, ActivityStep):
+            self._check_type(f"step {name!r} has an outcome type", step.outcome_type)
         self.steps[name] = step
 
     def _add_declaration(self, declaration: Declaration[Any]) -> None:
@@ -95,11 +100,7 @@ class Flow:
             raise DefinitionError(f"flow {self.flow_type!r}: {declaration!r} is not a declaration")
         if declaration.name in self.declarations:
             raise DefinitionError(f"flow {self.flow_type!r}: two declarations are named {declaration.name!r}")
-        if not is_encodable_type(declaration.value_type):
-            raise DefinitionError(
-                f"flow {self.flow_type!r}: {declaration!r} has a value type that cannot be stored: "
-                f"{declaration.value_type!r}"
-            )
+        self._check_type(f"{declaration!r} has a value type", declaration.value_type)
         self.declarations[declaration.name] = declaration
 
     def _add_rpc(self, rpc: Rpc[Any, Any]) -> None:
@@ -107,12 +108,21 @@ class Flow:
             raise DefinitionError(f"flow {self.flow_type!r}: {rpc!r} is not an Rpc")
         if not rpc.name or rpc.name in self.rpcs:
             raise DefinitionError(f"flow {self.flow_type!r}: two RPCs are named {rpc.name!r}, or the name is empty")
-        for what, value_type in (("input", rpc.input_type), ("output", rpc.output_type)):
-            if not is_encodable_type(value_type):
-                raise DefinitionError(
-                    f"flow {self.flow_type!r}: RPC {rpc.name!r} has an {what} type that cannot be stored"
-                )
+        if not callable(rpc.handler):
+            raise DefinitionError(f"flow {self.flow_type!r}: the handler of RPC {rpc.name!r} cannot be called")
+        if not is_synchronous(rpc.handler):
+            raise DefinitionError(
+                f"flow {self.flow_type!r}: the handler of RPC {rpc.name!r} must be a plain function; "
+                "it is pure and cannot await"
+            )
+        self._check_type(f"RPC {rpc.name!r} has an input type", rpc.input_type)
+        self._check_type(f"RPC {rpc.name!r} has an output type", rpc.output_type)
         self.rpcs[rpc.name] = rpc
+
+    def _check_type(self, what: str, value_type: Any) -> None:
+        problem = find_type_problem(value_type)
+        if problem is not None:
+            raise DefinitionError(f"flow {self.flow_type!r}: {what} that cannot be stored: {value_type!r}: {problem}")
 
     def _check_targets(self) -> None:
         for name, step in self.steps.items():

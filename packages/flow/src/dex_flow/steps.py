@@ -141,18 +141,23 @@ class Step(Generic[Input]):
         step_type: The durable name; the class name unless given.
         options: Attempt rules.
         next_steps: Names of the Step types its decisions may go to; None allows every declared Step.
+        input_type: Type of the input: what the class, or the nearest base that does, says in its body; else the type
+            argument of its base.
     """
 
     step_type: ClassVar[str]
     options: StepOptions = StepOptions()
     next_steps: ClassVar[tuple[str, ...] | None] = None
     input_type: ClassVar[Any] = None
+    _says_input_type: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step_type" not in cls.__dict__:
             cls.step_type = cls.__name__
-        bound = _bound_arguments(cls, Step)
+        if "input_type" in cls.__dict__:
+            cls._says_input_type = True
+        bound = () if cls._says_input_type else _bound_arguments(cls, Step)
         if bound and not isinstance(bound[0], TypeVar):
             cls.input_type = bound[0]
 
@@ -173,10 +178,13 @@ class ActivityStep(Step[Input], Generic[Input, Snapshot, Outcome]):
     """I/O between two commits: `before_run` in the commit that starts an attempt, `commit` with its outcome."""
 
     outcome_type: ClassVar[Any] = None
+    _says_outcome_type: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        bound = _bound_arguments(cls, ActivityStep)
+        if "outcome_type" in cls.__dict__:
+            cls._says_outcome_type = True
+        bound = () if cls._says_outcome_type else _bound_arguments(cls, ActivityStep)
         if bound and not isinstance(bound[2], TypeVar):
             cls.outcome_type = bound[2]
 
