@@ -21,6 +21,7 @@ from dex_flow import (
     RecoveryError,
     Retry,
     Rpc,
+    RpcResult,
     Step,
     StepOptions,
     Stream,
@@ -220,9 +221,16 @@ class Driver:
         return self
 
     def call(self, code: Callable[[Any], Any], *, request_id: str | None = None, after: float = 0.001) -> Any:
-        """Run `code` as the handler of a mutating RPC."""
-        self.flow.rpcs["call"] = Rpc("call", lambda tx, input: code(tx), Any, Any)
-        return self.apply(InvokeRpc("call", b"null", request_id), after=after).output
+        """Run `code` as the handler of a mutating RPC, and return what it returned: an output is plain JSON values."""
+        returned: list[Any] = []
+
+        def handle(tx: Any, input: Any) -> Any:
+            returned.append(code(tx))
+            return returned[0]
+
+        self.flow.rpcs["call"] = Rpc("call", handle, Any, Any)
+        output = self.apply(InvokeRpc("call", b"null", request_id), after=after).output
+        return returned[0] if returned and not isinstance(returned[0], RpcResult) else output
 
     def send(self, *values: str, to: Channel[str] = A) -> None:
         """Publish values in one RPC."""

@@ -12,6 +12,7 @@ from dex_flow import (
     Retry,
     StepOptions,
     Timer,
+    UnstorableValueError,
     Wait,
     complete,
     dead_end,
@@ -127,12 +128,13 @@ def test_an_input_that_is_not_of_the_steps_type_is_refused() -> None:
     for step_type in ("Bad", "Worse"):
         error = driver.step(step_type).error
         assert error is not None
-        assert error.startswith("ValueError: the input of step 'Typed' does not fit its type: Expected `int`")
+        assert error.startswith("UnstorableValueError: the input of step 'Typed' takes int, ")
+        assert "Expected `int`" in error
 
 
 def test_a_start_input_of_another_type_is_refused() -> None:
     driver = Driver(inline("Start", input_type=int))
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(UnstorableValueError, match=r"the start input takes int, .*Expected `int`, got `str`"):
         driver.start("seven")
     assert driver.store.header_data is None
 

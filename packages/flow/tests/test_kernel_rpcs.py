@@ -17,6 +17,7 @@ from dex_flow import (
     Timer,
     UndeclaredNameError,
     UnknownRpcError,
+    UnstorableValueError,
     Wait,
     complete,
     dead_end,
@@ -128,8 +129,33 @@ def test_an_unknown_rpc_is_refused() -> None:
 
 
 def test_an_rpc_input_of_another_type_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(UnstorableValueError, match=r"the input of RPC 'add' takes int, .*Expected `int`, got `str`"):
         invoke(open_flow(), ADD, "two")
+
+
+@pytest.mark.parametrize(("output", "got"), [("two", "str"), (None, "null"), (2.5, "float")])
+@pytest.mark.parametrize("request_id", [None, "r1"])
+def test_an_rpc_output_of_another_type_fails_the_call(output: Any, got: str, request_id: str | None) -> None:
+    def answer(tx: Any, input: Any) -> Any:
+        tx.set(COUNT, 9)
+        return output
+
+    driver = open_flow()
+    driver.flow.rpcs["answer"] = wrong = Rpc("answer", answer, None, int)
+    with pytest.raises(UnstorableValueError, match=f"the output of RPC 'answer' takes int, .*got `{got}`"):
+        invoke(driver, wrong, None, request_id)
+    assert driver.get(COUNT) is None
+    driver.flow.rpcs["peek"] = Rpc("peek", lambda view, _: output, None, int, read_only=True)
+    with pytest.raises(UnstorableValueError, match=f"the output of RPC 'peek' takes int, .*got `{got}`"):
+        driver.kernel.read_rpc(driver.store, "flow", driver.now, "peek", b"null")
+
+
+def test_an_rpc_output_is_what_a_repeated_call_would_read() -> None:
+    driver = open_flow()
+    driver.flow.rpcs["answer"] = pair = Rpc[None, Any]("answer", lambda tx, _: {"left": (1, 2)}, None, Any)
+    first = invoke(driver, pair, None, "r1")
+    assert first == {"left": [1, 2]}
+    assert invoke(driver, pair, None, "r1") == first
 
 
 def test_an_rpc_needs_a_started_flow() -> None:

@@ -281,7 +281,7 @@ def test_known_values_spare_reads_and_change_nothing() -> None:
     own.store.attribute = refuse  # type: ignore[method-assign]
     command = _call(own, lambda tx: (tx.get(COUNT), tx.get(TEXT), tx.set(COUNT, 2), tx.get(COUNT)))
     second = own.kernel.apply(own.store, "flow", own.now, command, known=first.changes.known)
-    assert second.output == (1, None, None, 2)
+    assert second.output == [1, None, None, 2]
     assert second.changes is not None
     assert _values(second.changes.known) == {("count", ""): 2, ("text", ""): None}
     assert _values(first.changes.known) == {("count", ""): 1, ("text", ""): None}, (

@@ -7,13 +7,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from dex_flow import Decision, Wait, complete, dead_end, fail, go_to
-from dex_flow.kernel import StepBody
+from dex_flow import (
+    Attribute,
+    AttributeMap,
+    Channel,
+    ChannelMap,
+    Decision,
+    Rpc,
+    Step,
+    Stream,
+    UnstorableValueError,
+    Wait,
+    complete,
+    dead_end,
+    fail,
+    go_to,
+)
+from dex_flow.kernel import InvokeRpc, StepBody
 
 from .kernel_driver import (
     COUNT,
     EVENTS,
     KEYED,
+    LOG,
     NUMBERS,
     TEXT,
     A,
@@ -160,3 +176,87 @@ def test_a_message_that_no_longer_decodes_fails_only_its_step() -> None:
     assert driver.step("W").phase == "execute"
     driver.send("open", to=B)
     assert driver.log == ["Gate"]
+
+
+class Order(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Rush(Order, frozen=True):
+    fee: int = 5
+
+
+ORDER = Attribute[Order]("order", Order)
+ORDERS = AttributeMap[list[Order]]("orders", list[Order])
+PRICE = Attribute[float]("price", float)
+ANY = Attribute[Any]("anything", Any)
+QUEUE = Channel[Order]("queue", Order)
+LANES = ChannelMap[Order]("lanes", Order)
+NEWS = Stream[Order]("news", Order)
+
+
+def typed_driver(*steps: Step[Any]) -> Driver:
+    driver = Driver(*steps)
+    for declaration in (ORDER, ORDERS, PRICE, ANY, QUEUE, LANES, NEWS):
+        driver.flow.declarations[declaration.name] = declaration
+    return driver.start()
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda tx: tx.set(COUNT, "seven"), "Attribute('count') takes int"),
+        (lambda tx: tx.set(COUNT, None), "Attribute('count') takes int"),
+        (lambda tx: tx.set(COUNT, True), "Attribute('count') takes int"),
+        (lambda tx: tx.set(PRICE, float("nan")), "Attribute('price') takes float"),
+        (lambda tx: tx.set(ORDER, {"number": "seven"}), "Attribute('order') takes Order"),
+        (lambda tx: tx.set(LOG, ["a", 2]), "Attribute('log') takes list[str]"),
+        (lambda tx: tx.set_instance(NUMBERS, "k", "seven"), "AttributeMap('numbers') under 'k' takes int"),
+        (lambda tx: tx.set_instance(ORDERS, "k", [Order(1), 2]), "AttributeMap('orders') under 'k' takes list["),
+        (lambda tx: tx.publish(QUEUE, "seven"), "Channel('queue') takes Order"),
+        (lambda tx: tx.publish_instance(LANES, "k", 7), "ChannelMap('lanes') under 'k' takes Order"),
+        (lambda tx: tx.emit(NEWS, "seven"), "Stream('news') takes Order"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_where_it_is_written(write: Any, said: str) -> None:
+    driver = typed_driver(inline("W", wait=lambda view, _: Wait.any_of(A.receive())), inline("Other"))
+    rows = vars(driver.store).copy()
+
+    with pytest.raises(UnstorableValueError) as raised:
+        driver.call(write)
+    assert said in str(raised.value)
+    assert vars(driver.store) == rows, "the call changed nothing"
+
+    driver = typed_driver(spread("Bad", "Other"), inline("Bad", lambda tx, _: write(tx) or dead_end()), inline("Other"))
+    error = driver.step("Bad").error
+    assert error is not None
+    assert said in error
+    assert driver.log == ["Other"]
+
+
+def test_a_value_is_kept_as_it_will_be_read() -> None:
+    driver = typed_driver(inline("W", wait=lambda view, _: Wait.any_of(A.receive())))
+    known: dict[tuple[str, str], Any] = {}
+
+    def write(tx: Any) -> None:
+        tx.set(ORDER, {"number": 7})
+        tx.set(ANY, {"order": Order(8), "pair": (1, 2), "tags": {"a"}})
+        tx.set(PRICE, 3)
+        tx.set_instance(ORDERS, "k", (Rush(9),))
+
+    driver.flow.rpcs["write"] = Rpc("write", lambda tx, _: write(tx), None, None)
+    result = driver.kernel.apply(driver.store, "flow", driver.now, InvokeRpc("write", b"null"), known=known)
+    assert result.changes is not None
+    driver.store.apply(result.changes)
+
+    expected = {
+        ("order", ""): Order(7),
+        ("anything", ""): {"order": {"number": 8}, "pair": [1, 2], "tags": ["a"]},
+        ("price", ""): 3.0,
+        ("orders", "k"): [Order(9)],
+    }
+    assert result.changes.known == expected
+    assert type(result.changes.known["orders", "k"][0]) is Order
+    for (name, key), value in expected.items():
+        declaration = driver.flow.declarations[name]
+        assert msgspec.json.decode(driver.store.attributes[name, key], type=declaration.value_type) == value

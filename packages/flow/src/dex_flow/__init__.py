@@ -26,6 +26,7 @@ from dex_flow.errors import (
     StoredFormatError,
     UndeclaredNameError,
     UnknownRpcError,
+    UnstorableValueError,
     ValueTooLargeError,
 )
 from dex_flow.flow import Flow
@@ -92,6 +93,7 @@ __all__ = (
     "Transaction",
     "UndeclaredNameError",
     "UnknownRpcError",
+    "UnstorableValueError",
     "ValueTooLargeError",
     "Wait",
     "WaitResult",

@@ -1,5 +1,7 @@
 """Errors that `dex_flow` raises, flat and few; each docstring says when."""
 
+from typing import Any
+
 __all__ = [
     "DefinitionError",
     "DexFlowError",
@@ -16,6 +18,7 @@ __all__ = [
     "StoredFormatError",
     "UndeclaredNameError",
     "UnknownRpcError",
+    "UnstorableValueError",
     "ValueTooLargeError",
 ]
 
@@ -87,6 +90,21 @@ class StorageError(DexFlowError):
 
 class EngineClosedError(DexFlowError):
     """The engine was used before it was opened or after it was closed."""
+
+
+class UnstorableValueError(DexFlowError, ValueError):
+    """A value has no stored form or is not of its declared type; raised where it is written, before anything is stored.
+
+    Attributes:
+        name: What it was for, such as `Attribute('order')`.
+        declared_type: The type it should have.
+    """
+
+    def __init__(self, name: str, declared_type: Any, reason: Exception) -> None:
+        text = declared_type.__name__ if isinstance(declared_type, type) else repr(declared_type)
+        super().__init__(f"{name} takes {text}, and this value cannot be stored as that: {reason}")
+        self.name = name
+        self.declared_type = declared_type
 
 
 class ValueTooLargeError(DexFlowError, ValueError):

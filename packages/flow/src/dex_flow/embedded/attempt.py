@@ -6,10 +6,15 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dex_flow.codec import encode
+from dex_flow.codec import encode_declared
 from dex_flow.declarations import Stream
 from dex_flow.embedded.command_transaction import AttemptLease, LiveEvents
-from dex_flow.errors import HeartbeatTimeoutError, StepAttemptTimeoutError
+from dex_flow.errors import (
+    HeartbeatTimeoutError,
+    StepAttemptTimeoutError,
+    UndeclaredNameError,
+    UnstorableValueError,
+)
 from dex_flow.exception_text import storable_text
 from dex_flow.kernel import ClaimedAttempt, Kernel, SaveCheckpoint, timestamp
 
@@ -87,10 +92,15 @@ class RunningAttempt:
 
     def emit(self, stream: Stream[Any], event: Any) -> None:
         """See `Activity`; call it on the event loop's thread."""
-        self.kernel.flow.streams[stream.name]
+        declared = self.kernel.flow.streams.get(stream.name)
+        if declared is None:
+            raise UndeclaredNameError(f"flow {self.kernel.flow.flow_type!r} declares no stream {stream.name!r}")
         if self.is_over:
             return
-        data = encode(event)
+        try:
+            data, _ = encode_declared(declared.value_type, event)
+        except Exception as error:
+            raise UnstorableValueError(repr(declared), declared.value_type, error) from error
         if self._buffer and self._buffer[-1].stream.name == stream.name:
             self._buffer[-1].events.append(data)
         else:

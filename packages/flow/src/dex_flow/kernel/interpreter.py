@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from dex_flow.codec import decode, encode, encoded_null
+from dex_flow.codec import decode, decode_input, encode, encode_declared, encoded_null
 from dex_flow.errors import (
     FlowAlreadyStartedError,
     FlowClosedError,
     FlowNotFoundError,
     RequestIdReusedError,
     UnknownRpcError,
+    UnstorableValueError,
 )
 from dex_flow.flow import Flow
 from dex_flow.kernel import attempts
@@ -82,7 +83,7 @@ class Kernel:
 
         Raises:
             FlowNotFoundError, FlowAlreadyStartedError, FlowClosedError, RequestIdReusedError,
-            AttemptDiscardedError, or what an RPC handler raised. Nothing is changed then.
+            UnstorableValueError, AttemptDiscardedError, or what an RPC handler raised. Nothing is changed then.
         """
         stored = reader.header()
         if isinstance(command, (StartFlow, InvokeRpc)) and command.request_id is not None and stored is not None:
@@ -150,11 +151,11 @@ class Kernel:
         rpc = self.flow.rpc(name)
         if not rpc.read_only:
             raise UnknownRpcError(f"RPC {name!r} of flow {self.flow.flow_type!r} is not read-only")
-        value = decode(rpc.input_type, input)
+        value = decode_input(f"the input of RPC {name!r}", rpc.input_type, input)
         output = self.view(reader, flow_id, now, lambda view: rpc.handler(view, value))
         if isinstance(output, RpcResult):
             raise TypeError(f"RPC {name!r} of flow {self.flow.flow_type!r} is read-only and may not return a Decision")
-        return output
+        return _checked_output(rpc, output)
 
     def load_snapshot(self, reader: StateReader, flow_id: str, now: int, step_type: str, input: bytes) -> Any:
         """What a claimed attempt's `run` needs, from one consistent read."""
@@ -177,7 +178,8 @@ class Kernel:
         match command:
             case StartFlow():
                 step = self.flow.step(self.flow.start_step)
-                machine.spawn(self.flow.start_step, decode(step.input_type, command.input))
+                value = decode_input("the start input", step.input_type, command.input)
+                machine.spawn(self.flow.start_step, value)
                 return True
             case InvokeRpc():
                 return self._invoke(machine, self.flow.rpc(command.name), command.input)
@@ -204,12 +206,13 @@ class Kernel:
         if rpc.read_only:
             raise UnknownRpcError(f"RPC {rpc.name!r} of flow {self.flow.flow_type!r} is read-only")
         machine.overlay.mark()
-        output = rpc.handler(KernelTransaction(machine), decode(rpc.input_type, input))
+        value = decode_input(f"the input of RPC {rpc.name!r}", rpc.input_type, input)
+        output = rpc.handler(KernelTransaction(machine), value)
         if isinstance(output, RpcResult):
             machine.apply_decision(output.decision, None)
             output = output.output
         machine.overlay.encode_written()
-        return output
+        return _checked_output(rpc, output)
 
     def _fire_due(self, machine: Machine, last_now: int) -> bool:
         """Wake and resume what is due; True when a timer has come, even if its `all_of` waits for more."""
@@ -350,6 +353,13 @@ class Kernel:
 
 
 _EMPTY_BODY = encode(StepBody(Raw(encoded_null)))
+
+
+def _checked_output(rpc: Rpc[Any, Any], output: Any) -> Any:
+    try:
+        return encode_declared(rpc.output_type, output)[1]
+    except Exception as error:
+        raise UnstorableValueError(f"the output of RPC {rpc.name!r}", rpc.output_type, error) from error
 
 
 def _fingerprint(command: StartFlow | InvokeRpc) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dex_flow.codec import decode, encode, encoded_null
 from dex_flow.decisions import Decision
-from dex_flow.errors import DefinitionError, UndeclaredNameError
+from dex_flow.errors import DefinitionError, UndeclaredNameError, UnstorableValueError
 from dex_flow.exception_text import describe_exception, storable_text
 from dex_flow.flow import Flow
 from dex_flow.kernel.changes import ClaimedAttempt, HistoryRow
@@ -161,7 +161,7 @@ class Machine:
             data = encode(input)
             value = decode(definition.input_type, data)
         except Exception as error:
-            raise ValueError(f"the input of step {step_type!r} does not fit its type: {error}") from error
+            raise UnstorableValueError(f"the input of step {step_type!r}", definition.input_type, error) from error
         if options is not None and options.failure_route is not None:
             route = self.flow.step(options.failure_route)
             if route.input_type != definition.input_type:

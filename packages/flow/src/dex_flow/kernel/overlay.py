@@ -1,7 +1,7 @@
 """Uncommitted state over stored state, with an undo journal.
 
 Values are shared, never copied: pure code treats them as immutable. Values are encoded when the piece of code that set
-them ends, so that a value that cannot be stored fails that piece alone.
+them ends, so that a value that cannot be stored, or not be read as its declared type, fails that piece alone.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dex_flow.codec import decode, encode
+from dex_flow.codec import decode, encode_declared
 from dex_flow.declarations import Declaration, Stream
-from dex_flow.errors import UndeclaredNameError
+from dex_flow.errors import UndeclaredNameError, UnstorableValueError
 from dex_flow.flow import Flow
 from dex_flow.immutability import is_immutable_type
 from dex_flow.kernel.known import KnownState, KnownValue
@@ -111,7 +111,7 @@ class Overlay:
         for slot in self._dirty:
             pending = written[slot]
             if pending is not None and pending.data is None:
-                pending.data = self._encoded(slot[0], slot[1], pending.value)
+                pending.data, pending.value = self._encoded(slot[0], slot[1], pending.value)
         self._dirty.clear()
 
     def record(self, target: dict[Any, Any], key: Any, value: Any) -> None:
@@ -131,12 +131,13 @@ class Overlay:
             except UnicodeEncodeError as error:
                 raise ValueError(f"a key of {self.declaration(name)!r} is not valid Unicode: {key!r}") from error
 
-    def _encoded(self, name: str, key: str, value: Any) -> bytes:
+    def _encoded(self, name: str, key: str, value: Any) -> tuple[bytes, Any]:
+        declaration = self.declaration(name)
         try:
-            return encode(value)
+            return encode_declared(declaration.value_type, value)
         except Exception as error:
-            where = f"{self.declaration(name)!r} under {key!r}" if key else repr(self.declaration(name))
-            raise ValueError(f"a value for {where} cannot be stored: {error}") from error
+            where = f"{declaration!r} under {key!r}" if key else repr(declaration)
+            raise UnstorableValueError(where, declaration.value_type, error) from error
 
     # Attributes
 
@@ -224,7 +225,7 @@ class Overlay:
     def publish(self, name: str, key: str, value: Any) -> int:
         self.declaration(name)
         self.check_key(name, key)
-        data = self._encoded(name, key, value)
+        data, _ = self._encoded(name, key, value)
         message_id = self.next_message
         self.next_message += 1
         self.record(self.published.setdefault((name, key), {}), message_id, data)
@@ -290,4 +291,4 @@ class Overlay:
 
     def emit(self, stream: Stream[Any], event: Any) -> None:
         self.declaration(stream.name)
-        self.events.append((stream.name, self._encoded(stream.name, "", event)))
+        self.events.append((stream.name, self._encoded(stream.name, "", event)[0]))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from dex_flow.declarations import Stream
 from dex_flow.engine import Engine, StreamEvent
+from dex_flow.errors import UnstorableValueError
 from dex_flow.options import Retry, StepOptions
 from dex_flow.steps import Activity
 from dex_flow.testing.engine_suite.base import EngineFactory, EngineSuiteBase, eventually, wait_for_end
@@ -94,6 +96,28 @@ class StreamTests(EngineSuiteBase):
                 assert await read_all(client, "live") == ["working", "committed a"]
 
         self.play_shared(tmp_path, scenario)
+
+    def test_an_event_of_another_type_is_refused(self, tmp_path: Path) -> None:
+        """By `emit` itself, so that no reader meets it."""
+
+        async def body(activity: Activity, snapshot: str) -> str:
+            wrong: Any = 7
+            try:
+                activity.emit(EVENTS, wrong)
+            except UnstorableValueError as error:
+                return str(error)
+            return "accepted"
+
+        flow = work_flow(body)
+
+        async def scenario(engine: Engine) -> None:
+            await engine.start_flow(flow, "typed", WorkPlan(["a"]))
+            said = (await wait_for_end(engine, "typed")).result
+            assert "Stream('events') takes str" in said
+            assert "Expected `str`, got `int`" in said
+            assert await read_all(engine, "typed") == ["committed a"]
+
+        self.play(tmp_path, flow, scenario)
 
     def test_reading_after_a_position_with_a_limit(self, tmp_path: Path) -> None:
         """Oldest first, and nothing above the end."""
