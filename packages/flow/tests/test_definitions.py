@@ -417,6 +417,13 @@ def test_a_backoff_is_not_negative_and_below_its_cap(backoff: Any) -> None:
         Retry(**backoff)
 
 
+@pytest.mark.parametrize("option", ["attempt_timeout", "heartbeat_timeout", "start_timeout"])
+def test_an_inline_step_takes_no_time(option: str) -> None:
+    options = StepOptions(**{option: timedelta(seconds=1)})  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match=f"step 'Pay' is an InlineStep and can have no {option}"):
+        build(inline("Pay", options=options))
+
+
 # Look-ups
 
 

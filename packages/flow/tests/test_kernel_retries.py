@@ -13,6 +13,7 @@ from dex_flow import (
     StepOptions,
     Wait,
     dead_end,
+    go_to,
 )
 from dex_flow.kernel import (
     AttemptDiscardedError,
@@ -22,7 +23,7 @@ from dex_flow.kernel import (
     microseconds,
 )
 
-from .kernel_driver import SECOND, A, B, Driver, activity, attempts, failing, note, spread
+from .kernel_driver import SECOND, A, B, Driver, activity, attempts, failing, inline, note, note_recovery, spread
 
 
 def test_a_failed_attempt_is_tried_again_after_its_backoff() -> None:
@@ -207,3 +208,70 @@ def test_consumed_messages_survive_retries() -> None:
     assert seen == [("1", "2")] * 4
     assert driver.waiting_messages(A) == ["3"]
     assert driver.store.bodies == {}
+
+
+# InlineSteps
+
+
+def failing_inline(**retry: Any) -> Driver:
+    """A started Flow whose InlineStep `Work` always raises, and routes its failure to a Step that notes it."""
+
+    def execute(tx: Any, input: Any) -> Decision:
+        raise OSError(f"attempt {tx.attempt}")
+
+    options = StepOptions(retry=Retry(**retry), failure_route="Failed")
+    return Driver(inline("Work", execute, options=options), inline("Failed", note_recovery)).start("order 7")
+
+
+def test_an_inline_step_is_tried_again_inside_its_window_only() -> None:
+    driver = failing_inline(window=timedelta(seconds=4), backoff=timedelta(seconds=1))
+    driver.advance(1)
+    assert driver.step("Work").attempt == 2
+    driver.advance(2)
+    assert driver.log == ["order 7: OSError: attempt 3 (NOT_COMPLETED, 3)"], "the fourth would begin after 7 s"
+    assert driver.history == [("Work", "execute", attempt, "failed") for attempt in (1, 2, 3)] + [
+        ("Failed", "execute", 1, "succeeded")
+    ]
+
+
+def test_an_inline_step_whose_next_attempt_comes_too_late_is_not_tried() -> None:
+    driver = failing_inline(window=timedelta(seconds=4), backoff=timedelta(seconds=1))
+    driver.advance(60)
+    assert driver.log == ["order 7: OSError: attempt 1 (NOT_COMPLETED, 1)"]
+
+
+def test_the_window_of_an_inline_step_begins_with_its_first_attempt() -> None:
+    def execute(tx: Any, input: Any) -> Decision:
+        raise OSError("unreachable")
+
+    driver = Driver(
+        inline(
+            "Work",
+            execute,
+            wait=lambda view, _: Wait.any_of(A.receive()),
+            options=StepOptions(retry=Retry(window=timedelta(seconds=4)), failure_route="Failed"),
+        ),
+        inline("Failed", note_recovery),
+    ).start("order 7")
+    driver.advance(3_600)
+    driver.send("go")
+    assert (driver.step("Work").status, driver.log) == ("backoff", [])
+
+
+def test_an_inline_step_keeps_its_own_backoff() -> None:
+    driver = failing_inline(backoff=timedelta(seconds=7), backoff_cap=timedelta(seconds=20))
+    delays = []
+    for _ in range(4):
+        assert driver.store.next_due is not None
+        delays.append((driver.store.next_due - driver.now) / SECOND)
+        driver.advance(delays[-1])
+    assert delays == [7, 14, 20, 20]
+
+
+@pytest.mark.parametrize("option", ["attempt_timeout", "heartbeat_timeout", "start_timeout"])
+def test_a_movement_cannot_give_an_inline_step_an_option_it_could_not_keep(option: str) -> None:
+    options = StepOptions(**{option: timedelta(seconds=1)})  # type: ignore[arg-type]
+    driver = Driver(inline("Start", lambda tx, _: go_to("Next", options=options)), inline("Next")).start()
+    assert driver.step("Start").error == (
+        f"DefinitionError: step 'Next' is an InlineStep and can have no {option}; only an ActivityStep takes time"
+    )

@@ -1,4 +1,4 @@
-"""Whether a Step's methods are there and of the right kind: pure code is synchronous, `run` is a coroutine."""
+"""Whether a Step can work: its methods are there and of the right kind, and its options mean something for it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import inspect
 from typing import Any
 
+from dex_flow.options import StepOptions
 from dex_flow.steps import ActivityStep, InlineStep, Step
 
-__all__ = ["find_step_problem", "is_synchronous"]
+__all__ = ["find_inline_option_problem", "find_step_problem", "is_synchronous"]
 
 _PURE_METHODS = ("wait_for", "execute", "before_run", "load", "commit", "on_attempt_failed")
 
@@ -25,8 +26,18 @@ def find_step_problem(step: Step[Any]) -> str | None:
         method = getattr(step, name, None)
         if callable(method) and not is_synchronous(method):
             return f"defines {name} with 'async def' or 'yield'; it is pure code, so make it a plain method"
-    if kind is ActivityStep and _is_plain_function(step.run):  # type: ignore[attr-defined]
+    if kind is InlineStep:
+        return find_inline_option_problem(step.options)
+    if _is_plain_function(step.run):  # type: ignore[attr-defined]
         return "defines run as a plain method; make it 'async def'"
+    return None
+
+
+def find_inline_option_problem(options: StepOptions) -> str | None:
+    """Which option an InlineStep could not keep, because it runs at once, as the end of a sentence about it."""
+    for name in ("attempt_timeout", "heartbeat_timeout", "start_timeout"):
+        if getattr(options, name) is not None:
+            return f"is an InlineStep and can have no {name}; only an ActivityStep takes time"
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from msgspec import Raw
@@ -15,6 +14,7 @@ from dex_flow.errors import DexFlowError
 from dex_flow.exception_text import describe_exception, storable_text
 from dex_flow.kernel.changes import ClaimedAttempt
 from dex_flow.kernel.machine import Machine, error_text
+from dex_flow.kernel.retrying import backoff_after, is_past_window
 from dex_flow.kernel.state import OpenStep, timestamp
 from dex_flow.kernel.transaction import KernelTransaction
 from dex_flow.options import Retry
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 
-_MICROSECOND = timedelta(microseconds=1)
 _LONGEST_RETRY_AFTER_SECONDS = 365 * 24 * 3600
 
 
@@ -53,7 +52,7 @@ def claim_ready(machine: Machine, slots: int) -> None:
             return
         step = min(claimable, key=_step_id)
         retry = machine.options(step).retry
-        if step.first_started_at and _is_past_window(retry, step, machine.now):
+        if step.first_started_at and is_past_window(retry, step, machine.now):
             error_type, _, message = (step.error or "WorkerLost: ").partition(": ")
             machine.fail_step(step, error_type, message)
             machine.settle()
@@ -67,11 +66,6 @@ def claim_ready(machine: Machine, slots: int) -> None:
 
 def _step_id(step: OpenStep) -> int:
     return step.id
-
-
-def _is_past_window(retry: Retry, step: OpenStep, begins_at: int) -> bool:
-    """Whether an attempt that begins then would begin too late."""
-    return retry.window is not None and begins_at - step.first_started_at > retry.window / _MICROSECOND
 
 
 def _is_claimable(machine: Machine, step: OpenStep) -> bool:
@@ -215,7 +209,7 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
     may_retry = (
         failure.is_retryable
         and (retry.attempts is None or step.attempt < retry.attempts)
-        and not _is_past_window(retry, step, machine.now + delay)
+        and not is_past_window(retry, step, machine.now + delay)
     )
     text = f"{failure.error_type}: {failure.message}"
     machine.log(step, "run", outcome, step.started_at, text)
@@ -236,12 +230,13 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
 
 
 def _delay(step: OpenStep, retry: Retry, failure: AttemptFailure) -> int:
-    backoff = retry.backoff.total_seconds() * 2 ** min(step.attempt - 1, 30)
-    seconds = min(backoff, retry.backoff_cap.total_seconds())
+    delay = backoff_after(retry, step.attempt)
     if failure.retry_after_seconds is not None:
-        # Whoever names the delay may name one beyond the calendar.
-        seconds = max(seconds, min(failure.retry_after_seconds, _LONGEST_RETRY_AFTER_SECONDS))
-    return int(seconds * 1_000_000)
+        # Whoever names the delay may name one beyond the calendar, or no number.
+        named = min(failure.retry_after_seconds, _LONGEST_RETRY_AFTER_SECONDS) * 1_000_000
+        if named > delay:
+            return int(named)
+    return delay
 
 
 def fail_unstarted(machine: Machine, step: OpenStep) -> None:

@@ -21,10 +21,12 @@ from dex_flow.kernel.changes import ClaimedAttempt, HistoryRow
 from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.overlay import Overlay
 from dex_flow.kernel.reader import StateReader
+from dex_flow.kernel.retrying import backoff_after, is_past_window
 from dex_flow.kernel.state import FlowHeader, OpenStep, StepBody, StoredCondition
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.kernel.waiting import consume_satisfied, stored_conditions, wait_result
 from dex_flow.options import StepOptions
+from dex_flow.step_methods import find_inline_option_problem
 from dex_flow.steps import AttemptProgress, InlineStep, RecoveryError
 
 __all__ = ["Machine", "error_text"]
@@ -162,6 +164,10 @@ class Machine:
             value = decode(definition.input_type, data)
         except Exception as error:
             raise UnstorableValueError(f"the input of step {step_type!r}", definition.input_type, error) from error
+        if options is not None and isinstance(definition, InlineStep):
+            problem = find_inline_option_problem(options)
+            if problem is not None:
+                raise DefinitionError(f"step {step_type!r} {problem}")
         if options is not None and options.failure_route is not None:
             route = self.flow.step(options.failure_route)
             if route.input_type != definition.input_type:
@@ -216,11 +222,12 @@ class Machine:
         self.wake(step.id)
         return self.put(replace(step, status="ready", phase="", due=due))
 
-    def back_off(self, step: OpenStep, phase: Any, error: Exception) -> None:
-        """Pure code of the Step raised: try that piece again soon, and say so once per kind of error."""
+    def back_off(self, step: OpenStep, phase: Any, error: Exception, delay: int | None = None) -> None:
+        """Pure code of the Step raised: try that piece again, soon or after `delay`; say so once per error text."""
         text = error_text(error)
         failures = step.failures + 1
-        delay = min(_FIRST_PURE_BACKOFF << min(failures - 1, 10), _PURE_BACKOFF_CAP)
+        if delay is None:
+            delay = min(_FIRST_PURE_BACKOFF << min(failures - 1, 10), _PURE_BACKOFF_CAP)
         if step.error != text:
             method = {"wait_for": "wait_for", "begin": "before_run", "commit": "commit"}.get(phase, "execute")
             self.log(step, method, "failed", detail=text)
@@ -379,7 +386,12 @@ class Machine:
         if not self.may_execute():
             self.put(replace(step, status="backoff", phase="execute", due=self.now))
             return
-        step = replace(step, attempt=step.attempt + 1)
+        retry = self.options(step).retry
+        if step.first_started_at and is_past_window(retry, step, self.now):
+            error_type, _, message = (step.error or "").partition(": ")
+            self.fail_step(step, error_type, message)
+            return
+        step = replace(step, attempt=step.attempt + 1, first_started_at=step.first_started_at or self.now)
 
         def execute(tx: KernelTransaction) -> None:
             decision = definition.execute(tx, self.input(step))
@@ -389,12 +401,14 @@ class Machine:
         if error is None:
             self.log(step, "execute", "succeeded")
             return
-        limit = self.options(step).retry.attempts
-        if limit is not None and step.attempt >= limit:
+        delay = backoff_after(retry, step.attempt)
+        if (retry.attempts is not None and step.attempt >= retry.attempts) or is_past_window(
+            retry, step, self.now + delay
+        ):
             self.log(step, "execute", "failed", detail=error_text(error))
             self.fail_step(step, *describe_exception(error))
         else:
-            self.back_off(step, "execute", error)
+            self.back_off(step, "execute", error, delay)
 
     def fail_step(self, step: OpenStep, error_type: str, message: str) -> None:
         """No attempt is left: hand the input to the failure route, or fail the Flow."""
