@@ -275,3 +275,72 @@ def test_a_movement_cannot_give_an_inline_step_an_option_it_could_not_keep(optio
     assert driver.step("Start").error == (
         f"DefinitionError: step 'Next' is an InlineStep and can have no {option}; only an ActivityStep takes time"
     )
+
+
+# History of failures
+
+
+def kept_attempts(driver: Driver, method: str) -> list[int]:
+    return [attempt for _, made, attempt, _ in driver.history if made == method]
+
+
+FIRST, LAST = list(range(1, 11)), list(range(41, 51))
+
+
+def test_of_many_failed_attempts_the_first_and_the_last_stay_in_the_history() -> None:
+    driver = failing(attempts(None, backoff=timedelta(0)))
+    for number in range(50):
+        driver.fail(driver.claim(), message=f"try {number + 1}")
+    assert kept_attempts(driver, "run") == FIRST + LAST
+    assert [row.detail for row in driver.store.history][-1] == "OSError: try 50"
+    assert driver.header.next_history == 51
+
+
+def test_the_last_attempt_of_all_is_kept_beside_them() -> None:
+    driver = failing(attempts(51, backoff=timedelta(0)))
+    for _ in range(51):
+        driver.fail(driver.claim())
+    assert kept_attempts(driver, "run") == [*FIRST, *LAST, 51]
+
+
+def test_errors_of_pure_code_that_differ_each_time_are_bounded_too() -> None:
+    def execute(tx: Any, input: Any) -> Decision:
+        raise RuntimeError(f"at {tx.now}")
+
+    driver = Driver(inline("Work", execute), inline("Other")).start()
+    for _ in range(49):
+        driver.advance(5)
+    assert kept_attempts(driver, "execute") == FIRST + LAST
+
+
+def test_errors_of_commit_that_differ_each_time_are_bounded_too() -> None:
+    def commit(tx: Any, input: Any, outcome: Any) -> Decision:
+        raise RuntimeError(f"at {tx.now}")
+
+    driver = Driver(activity("Work", commit)).start()
+    driver.succeed(driver.claim())
+    for _ in range(49):
+        driver.advance(5)
+    numbers = [row.number for row in driver.store.history]
+    assert numbers == FIRST + LAST
+
+
+def test_failures_of_several_steps_are_counted_apart() -> None:
+    driver = Driver(
+        spread("Work", "More"),
+        activity("Work", options=attempts(None, backoff=timedelta(0))),
+        activity("More", options=attempts(None, backoff=timedelta(0))),
+        inline("Failed"),
+    ).start()
+    for _ in range(15):
+        for claim in driver.claims():
+            driver.fail(claim)
+    assert len(driver.history) == 1 + 30
+
+
+def test_lost_attempts_are_bounded_too() -> None:
+    driver = failing(attempts(None))
+    for _ in range(50):
+        driver.claim()
+        driver.apply(AttemptsLost())
+    assert kept_attempts(driver, "run") == FIRST + LAST

@@ -62,7 +62,8 @@ class StepHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One finished Step method.
 
     Attributes:
-        number: From 1, in commit order.
+        number: From 1, in commit order; numbers are missing where failures of a Step that was tried very often were
+            dropped.
         method: `execute` of an InlineStep, `run` or `commit` of an ActivityStep, `wait_for` when it raised.
         outcome: `succeeded`, `failed`, `lost`, `cancelled` or `skipped` (its `before_run` decided otherwise).
         detail: The error text of a failed method.
@@ -128,7 +129,7 @@ class Engine(Protocol):
         ...
 
     async def read_step_history(self, flow_id: str, *, after: int = 0, limit: int = 10_000) -> list[StepHistoryEntry]:
-        """Finished Step methods in commit order."""
+        """Finished Step methods in commit order; of a Step's repeated failures, the first and the last ones."""
         ...
 
     async def describe_flow(self, flow_id: str) -> FlowDescription:

@@ -80,6 +80,7 @@ _ADD_EVENTS = _values(
 _DELETE_ATTRIBUTES = _deletion("attribute", "flow", "name", "key")
 _DELETE_MESSAGES = _deletion("message", "flow", "channel", "key", "id")
 _DELETE_BODIES = _deletion("step_body", "flow", "step")
+_DELETE_HISTORY = _deletion("history", "flow", "number")
 _DELETE_REQUESTS = _deletion("request", "flow", "request_id")
 
 
@@ -95,6 +96,7 @@ class PendingRows:
         "_bodies",
         "_events",
         "_flows",
+        "_forgotten_history",
         "_forgotten_requests",
         "_history",
         "_messages",
@@ -118,6 +120,7 @@ class PendingRows:
         self._messages: dict[tuple[int, str, str, int], bytes | None] = {}
         self._history: list[_Row] = []
         self._requests: list[_Row] = []
+        self._forgotten_history: list[_Row] = []
         self._forgotten_requests: list[_Row] = []
         self._positions: dict[tuple[int, int], int] = {}
         # By (flow, stream): first position and encoded events.
@@ -160,6 +163,8 @@ class PendingRows:
             )
             for request in changes.requests
         ]
+        if changes.forgotten_history:
+            self._forgotten_history += [(key, number) for number in changes.forgotten_history]
         self._forgotten_requests += [(key, request_id) for request_id in changes.forgotten_requests]
 
     def add_events(self, key: int, stream: int, first_position: int, events: Sequence[bytes]) -> None:
@@ -178,6 +183,7 @@ class PendingRows:
             return
         flows, attributes, bodies, messages = self._flows, self._attributes, self._bodies, self._messages
         history, requests, forgotten = self._history, self._requests, self._forgotten_requests
+        forgotten_history = self._forgotten_history
         positions, events = self._positions, self._events
         self._clear()
         if flows:
@@ -193,6 +199,8 @@ class PendingRows:
             _ADD_MESSAGES.run(connection, [(*slot, data) for slot, data in messages.items() if data is not None])
         if history:
             _ADD_HISTORY.run(connection, history)
+        if forgotten_history:
+            _DELETE_HISTORY.run(connection, forgotten_history)
         if requests:
             _ADD_REQUESTS.run(connection, requests)
         if forgotten:

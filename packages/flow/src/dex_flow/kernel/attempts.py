@@ -212,16 +212,17 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
         and not is_past_window(retry, step, machine.now + delay)
     )
     text = f"{failure.error_type}: {failure.message}"
-    machine.log(step, "run", outcome, step.started_at, text)
     if not may_retry:
+        machine.log(step, "run", outcome, step.started_at, text)
         machine.fail_step(step, failure.error_type, failure.message)
         return
+    step = machine.log_failure(step, "run", outcome, step.started_at, text)
     next_attempt_at = timestamp(machine.now + delay)
     known = replace(failure, attempt=step.attempt, next_attempt_at=next_attempt_at)
     error = machine.run_pure(step, lambda tx: definition.on_attempt_failed(tx, machine.input(step), known))
     if error is not None:
         text = f"{text}; on_attempt_failed raised {error_text(error)}"
-        machine.log(step, "on_attempt_failed", "failed", detail=error_text(error))
+        step = machine.log_failure(step, "on_attempt_failed", "failed", detail=error_text(error))
     waiting = replace(step, error=text)
     if delay > 0:
         machine.put(replace(waiting, status="backoff", phase="attempt", due=machine.now + delay))

@@ -58,6 +58,7 @@ class Changes(msgspec.Struct):
         step_bodies: Body rows by Step execution ID; None deletes.
         events: Encoded events by stream name, in order.
         history: Finished Step methods.
+        forgotten_history: Numbers of stored history rows to drop.
         requests: Requests to remember.
         forgotten_requests: IDs of remembered requests to drop.
         cancelled: (Step execution ID, attempt) of claimed or running attempts that no longer count.
@@ -76,6 +77,7 @@ class Changes(msgspec.Struct):
     step_bodies: dict[int, bytes | None] = {}
     events: dict[str, list[bytes]] = {}
     history: list[HistoryRow] = []
+    forgotten_history: list[int] = []
     requests: list[StoredRequest] = []
     forgotten_requests: list[str] = []
     cancelled: list[tuple[int, int]] = []

@@ -278,6 +278,7 @@ class Kernel:
             cancelled=machine.cancelled,
             claimed=[claim for claim in machine.claimed if claim.step_execution_id in header.steps],
             history=machine.history,
+            forgotten_history=machine.forgotten_history,
         )
         header.next_message = overlay.next_message
         header.next_history += len(machine.history)

@@ -32,6 +32,7 @@ from dex_flow.steps import AttemptProgress, InlineStep, RecoveryError
 __all__ = ["Machine", "error_text"]
 
 MAX_INLINE_EXECUTIONS = 1_000
+FIRST_FAILURES = LAST_FAILURES = 10
 _FIRST_PURE_BACKOFF = 100_000
 _PURE_BACKOFF_CAP = 5_000_000
 _NO_INPUT = StepBody(Raw(encoded_null))
@@ -62,6 +63,7 @@ class Machine:
         "claimed",
         "flow",
         "flow_id",
+        "forgotten_history",
         "header",
         "history",
         "now",
@@ -84,6 +86,7 @@ class Machine:
         self.now = now
         self.overlay = Overlay(flow, reader, header.next_message, known)
         self.history: list[HistoryRow] = []
+        self.forgotten_history: list[int] = []
         self.cancelled: list[tuple[int, int]] = []
         self.claimed: list[ClaimedAttempt] = []
         self.bodies: dict[int, StepBody] = {}
@@ -152,6 +155,18 @@ class Machine:
         self.history.append(
             HistoryRow(number, step.id, step.type, method, step.attempt, outcome, begun, self.now, detail)
         )
+
+    def log_failure(
+        self, step: OpenStep, method: str, outcome: str, started_at: int | None = None, detail: str | None = None
+    ) -> OpenStep:
+        """Add a history row that a further try follows; of many, the first and the last of this Step are kept."""
+        number = self.header.next_history + len(self.history)
+        self.log(step, method, outcome, started_at, detail)
+        rows = (*step.failure_rows, number)
+        if len(rows) > FIRST_FAILURES + LAST_FAILURES:
+            self.forgotten_history.append(rows[FIRST_FAILURES])
+            rows = rows[:FIRST_FAILURES] + rows[FIRST_FAILURES + 1 :]
+        return replace(step, failure_rows=rows)
 
     def spawn(self, step_type: str, input: Any, options: StepOptions | None = None) -> int:
         """Begin one Step execution: evaluate its wait, and let `settle` wake or run it.
@@ -230,7 +245,7 @@ class Machine:
             delay = min(_FIRST_PURE_BACKOFF << min(failures - 1, 10), _PURE_BACKOFF_CAP)
         if step.error != text:
             method = {"wait_for": "wait_for", "begin": "before_run", "commit": "commit"}.get(phase, "execute")
-            self.log(step, method, "failed", detail=text)
+            step = self.log_failure(step, method, "failed", detail=text)
         self.put(replace(step, status="backoff", phase=phase, due=self.now + delay, failures=failures, error=text))
 
     def cancel_steps(self, types: tuple[str, ...], ids: tuple[int, ...], except_id: int) -> int:

@@ -68,7 +68,10 @@ class StoredCondition(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """One open Step execution as the header lists it. Times are microseconds since the epoch."""
+    """One open Step execution as the header lists it. Times are microseconds since the epoch.
+
+    `failure_rows` are the history rows of its failures that are still kept; see `Machine.log_failure`.
+    """
 
     id: int
     type: str
@@ -85,6 +88,7 @@ class OpenStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True,
     failures: int = 0
     error: str | None = None
     options: StepOptions | None = None
+    failure_rows: tuple[int, ...] = ()
 
 
 class StepBody(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):

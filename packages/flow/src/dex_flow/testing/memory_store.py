@@ -93,6 +93,8 @@ class MemoryStore:
         for stream, events in changes.events.items():
             self.events.setdefault(stream, []).extend(events)
         self.history.extend(changes.history)
+        if changes.forgotten_history:
+            self.history = [row for row in self.history if row.number not in changes.forgotten_history]
         for request in changes.requests:
             self.requests[request.request_id] = request
         for request_id in changes.forgotten_requests:

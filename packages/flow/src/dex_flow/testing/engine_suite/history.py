@@ -65,6 +65,24 @@ class HistoryTests(EngineSuiteBase):
 
         self.play(tmp_path, FLOW, scenario)
 
+    def test_of_many_failed_attempts_the_first_and_the_last_are_kept(self, tmp_path: Path) -> None:
+        """So that a Step that is tried for ever does not fill the storage."""
+
+        async def body(activity: Activity, snapshot: str) -> str:
+            if activity.attempt <= 30:
+                raise ConnectionError(f"try {activity.attempt}")
+            return "up"
+
+        flow = work_flow(body, StepOptions(retry=Retry(backoff=timedelta(0))))
+
+        async def scenario(engine: Engine) -> None:
+            await engine.start_flow(flow, "many", WorkPlan(["a"]))
+            await wait_for_end(engine, "many")
+            tried = [entry.attempt for entry in await engine.read_step_history("many") if entry.method == "run"]
+            assert tried == [*range(1, 11), *range(21, 31), 31]
+
+        self.play(tmp_path, flow, scenario)
+
     def test_history_is_the_same_after_reopening(self, tmp_path: Path) -> None:
         """And on a client."""
 
