@@ -64,8 +64,9 @@ class StepHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: From 1, in commit order; numbers are missing where failures of a Step that was tried very often were
             dropped.
-        method: `execute` of an InlineStep, `run` or `commit` of an ActivityStep, `wait_for` when it raised.
-        outcome: `succeeded`, `failed`, `lost`, `cancelled` or `skipped` (its `before_run` decided otherwise).
+        method: `execute` of an InlineStep, `run` of an ActivityStep, another method when it raised, or `definition`.
+        outcome: `succeeded`, `failed`, `lost`, `cancelled`, `skipped` (its `before_run` decided otherwise) or `held`
+            (its Flow no longer defines the Step).
         detail: The error text of a failed method.
     """
 

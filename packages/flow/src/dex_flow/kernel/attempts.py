@@ -52,7 +52,8 @@ def claim_ready(machine: Machine, slots: int) -> None:
             return
         step = min(claimable, key=_step_id)
         retry = machine.options(step).retry
-        if step.first_started_at and is_past_window(retry, step, machine.now):
+        is_spent = retry.attempts is not None and step.attempt >= retry.attempts
+        if is_spent or (step.first_started_at and is_past_window(retry, step, machine.now)):
             error_type, _, message = (step.error or "WorkerLost: ").partition(": ")
             machine.fail_step(step, error_type, message)
             machine.settle()
@@ -69,7 +70,7 @@ def _step_id(step: OpenStep) -> int:
 
 
 def _is_claimable(machine: Machine, step: OpenStep) -> bool:
-    return step.status == "ready" and isinstance(machine.flow.step(step.type), ActivityStep)
+    return step.status == "ready" and machine.activity(step) is not None
 
 
 def _begin(machine: Machine, step: OpenStep) -> None:
@@ -139,38 +140,42 @@ def _running(machine: Machine, step_id: int, attempt: int) -> OpenStep:
 def attempt_succeeded(machine: Machine, step_id: int, attempt: int, outcome: Any) -> None:
     """Commit the outcome; when `commit` raises, the outcome is stored and only `commit` is tried again."""
     step = _running(machine, step_id, attempt)
-    error = _commit(machine, step, lambda: outcome)
-    if error is None:
+    definition = machine.activity(step)
+    error = None if definition is None else _commit(machine, step, definition, lambda: outcome)
+    if definition is not None and error is None:
         return
-    definition = machine.flow.step(step.type)
-    assert isinstance(definition, ActivityStep)
     try:
         data = encode(outcome)
-        decode(definition.outcome_type, data)
+        if definition is not None:
+            decode(definition.outcome_type, data)
     except Exception as unstorable:
         error_type, message = describe_exception(unstorable)
         text = f"the outcome of {step.type} cannot be stored: {message}"
         _end_attempt(machine, step, AttemptFailure(error_type=error_type, message=text, is_retryable=False), "failed")
         return
     machine.put_body(step.id, replace(machine.body(step), outcome=(Raw(data),)))
-    machine.back_off(step, "commit", error)
+    if error is None:
+        machine.hold(step, "commit")
+    else:
+        machine.back_off(step, "commit", error)
 
 
 def commit_stored_outcome(machine: Machine, step: OpenStep) -> None:
     """Try `commit` again with the outcome that an earlier command stored."""
-    definition = machine.flow.step(step.type)
-    assert isinstance(definition, ActivityStep)
+    definition = machine.activity(step)
+    if definition is None:
+        machine.hold(step, "commit")
+        return
     stored = machine.body(step).outcome
     assert stored is not None
-    error = _commit(machine, step, lambda: decode(definition.outcome_type, stored[0]))
+    error = _commit(machine, step, definition, lambda: decode(definition.outcome_type, stored[0]))
     if error is not None:
         machine.back_off(step, "commit", error)
 
 
-def _commit(machine: Machine, step: OpenStep, read_outcome: Callable[[], Any]) -> Exception | None:
-    definition = machine.flow.step(step.type)
-    assert isinstance(definition, ActivityStep)
-
+def _commit(
+    machine: Machine, step: OpenStep, definition: ActivityStep[Any, Any, Any], read_outcome: Callable[[], Any]
+) -> Exception | None:
     def commit(tx: KernelTransaction) -> None:
         decision = definition.commit(tx, machine.input(step), read_outcome())
         machine.apply_decision(decision, step)
@@ -201,8 +206,7 @@ def attempts_lost(machine: Machine, message: str) -> None:
 
 
 def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outcome: str) -> None:
-    definition = machine.flow.step(step.type)
-    assert isinstance(definition, ActivityStep)
+    definition = machine.activity(step)
     retry = machine.options(step).retry
     failure = replace(failure, error_type=storable_text(failure.error_type), message=storable_text(failure.message))
     delay = 0 if outcome == "lost" else _delay(step, retry, failure)
@@ -212,6 +216,10 @@ def _end_attempt(machine: Machine, step: OpenStep, failure: AttemptFailure, outc
         and not is_past_window(retry, step, machine.now + delay)
     )
     text = f"{failure.error_type}: {failure.message}"
+    if definition is None:
+        # Without its options nobody knows whether it may be tried again; `claim_ready` asks once they are back.
+        machine.hold(machine.log_failure(step, "run", outcome, step.started_at, text), "attempt", text)
+        return
     if not may_retry:
         machine.log(step, "run", outcome, step.started_at, text)
         machine.fail_step(step, failure.error_type, failure.message)

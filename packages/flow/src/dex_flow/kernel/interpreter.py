@@ -42,7 +42,7 @@ from dex_flow.kernel.reader import StateReader, StoredRequest
 from dex_flow.kernel.state import FlowHeader, StepBody, decode_header, decode_last_now, encode_header
 from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.rpcs import Rpc, RpcResult
-from dex_flow.steps import InlineStep
+from dex_flow.steps import ActivityStep
 from dex_flow.transaction import StateView
 
 __all__ = ["Kernel"]
@@ -226,6 +226,8 @@ class Kernel:
                 if any(last_now < condition.due <= now for condition in step.wait):
                     has_timer_come = True
                     machine.wake(step_id)
+            elif step.status == "ready" and step.type not in self.flow.steps:
+                machine.hold(step, "attempt")
             elif step.due and step.due <= now:
                 if step.status == "backoff":
                     self._resume(machine, step_id)
@@ -240,6 +242,8 @@ class Kernel:
                 machine.register_wait(step)
             case "commit":
                 attempts.commit_stored_outcome(machine, step)
+            case _ if step.type not in self.flow.steps:
+                machine.hold(step, "attempt")
             case _:
                 machine.make_ready(step)
 
@@ -348,7 +352,7 @@ class Kernel:
                 next_due = due if next_due is None else min(next_due, due)
             if step.status in ("claimed", "running"):
                 changes.active_steps += 1
-            elif step.status == "ready" and not isinstance(self.flow.step(step.type), InlineStep):
+            elif step.status == "ready" and isinstance(self.flow.steps.get(step.type), ActivityStep):
                 changes.has_ready = True
         changes.next_due = next_due
 

@@ -27,7 +27,7 @@ from dex_flow.kernel.transaction import KernelTransaction, KernelView
 from dex_flow.kernel.waiting import consume_satisfied, stored_conditions, wait_result
 from dex_flow.options import StepOptions
 from dex_flow.step_methods import find_inline_option_problem
-from dex_flow.steps import AttemptProgress, InlineStep, RecoveryError
+from dex_flow.steps import ActivityStep, AttemptProgress, InlineStep, RecoveryError
 
 __all__ = ["Machine", "error_text"]
 
@@ -36,7 +36,10 @@ FIRST_FAILURES = LAST_FAILURES = 10
 _FIRST_PURE_BACKOFF = 100_000
 _PURE_BACKOFF_CAP = 5_000_000
 _NO_INPUT = StepBody(Raw(encoded_null))
+_NO_OPTIONS = StepOptions()
 _UNDECODED: Any = object()
+# How often a held Step looks whether its definition is back.
+_HOLD = 60_000_000
 
 
 # Where to roll back to: the overlay's mark, how many history rows, cancelled and claimed attempts there were, and the
@@ -140,7 +143,10 @@ class Machine:
 
     def options(self, step: OpenStep) -> StepOptions:
         """The Step type's options, or those its movement gave."""
-        return step.options if step.options is not None else self.flow.step(step.type).options
+        if step.options is not None:
+            return step.options
+        definition = self.flow.steps.get(step.type)
+        return _NO_OPTIONS if definition is None else definition.options
 
     def input(self, step: OpenStep) -> Any:
         """The decoded input."""
@@ -209,7 +215,10 @@ class Machine:
 
     def register_wait(self, step: OpenStep, value: Any = _UNDECODED) -> None:
         """Evaluate `wait_for` and store what it waits for; when it raises, it is tried again after a backoff."""
-        definition = self.flow.step(step.type)
+        definition = self.flow.steps.get(step.type)
+        if definition is None:
+            self.hold(step, "wait_for")
+            return
         try:
             if value is _UNDECODED:
                 value = self.input(step)
@@ -218,7 +227,7 @@ class Machine:
         except Exception as error:
             self.back_off(step, "wait_for", error)
             return
-        if step.failures:
+        if step.error is not None:
             step = replace(step, failures=0, error=None)
         if conditions:
             self.put(
@@ -248,10 +257,32 @@ class Machine:
             step = self.log_failure(step, method, "failed", detail=text)
         self.put(replace(step, status="backoff", phase=phase, due=self.now + delay, failures=failures, error=text))
 
+    def activity(self, step: OpenStep) -> ActivityStep[Any, Any, Any] | None:
+        """The Step's definition; None when this definition of the Flow has no such ActivityStep."""
+        definition = self.flow.steps.get(step.type)
+        return definition if isinstance(definition, ActivityStep) else None
+
+    def hold(self, step: OpenStep, phase: Any, after: str = "") -> None:
+        """The Flow no longer defines the Step as it was begun: keep it as it is until a definition does.
+
+        Only this Step stands still. It looks again now and then, and goes on once a definition that knows it is back.
+
+        Args:
+            step: The Step.
+            phase: Where it goes on, as after a backoff.
+            after: The error of the attempt that ended last.
+        """
+        reason = f"flow {self.flow.flow_type!r} no longer defines the step {step.type!r} as it was begun"
+        text = f"{after}; {reason}" if after else f"UndeclaredNameError: {reason}"
+        if step.error is None or not step.error.endswith(reason):
+            step = self.log_failure(replace(step, error=text), "definition", "held", detail=text)
+        self.put(replace(step, status="backoff", phase=phase, due=self.now + _HOLD))
+
     def cancel_steps(self, types: tuple[str, ...], ids: tuple[int, ...], except_id: int) -> int:
         """Cancel open executions by type or ID; their later outcomes are discarded."""
         for name in types:
-            self.flow.step(name)
+            if all(step.type != name for step in self.header.steps.values()):
+                self.flow.step(name)
         chosen = [
             step
             for step_id, step in sorted(self.header.steps.items())
@@ -359,8 +390,12 @@ class Machine:
                     self._watch(step.id, step.wait)
                     continue
                 step = woken
-            if step.status == "ready" and isinstance(self.flow.step(step.type), InlineStep):
-                self._execute_inline(step)
+            if step.status == "ready":
+                definition = self.flow.steps.get(step.type)
+                if isinstance(definition, InlineStep):
+                    self._execute_inline(step, definition)
+                elif definition is None:
+                    self.hold(step, "attempt")
 
     def _watch(self, step_id: int, conditions: tuple[StoredCondition, ...]) -> None:
         if self._channel_waiters is not None:
@@ -395,9 +430,7 @@ class Machine:
         self._executions += 1
         return self._executions <= MAX_INLINE_EXECUTIONS
 
-    def _execute_inline(self, step: OpenStep) -> None:
-        definition = self.flow.step(step.type)
-        assert isinstance(definition, InlineStep)
+    def _execute_inline(self, step: OpenStep, definition: InlineStep[Any]) -> None:
         if not self.may_execute():
             self.put(replace(step, status="backoff", phase="execute", due=self.now))
             return
@@ -433,7 +466,7 @@ class Machine:
         if route is None:
             self.close("failed", f"step {step.type} failed: {error_type}: {message}")
             return
-        is_inline = isinstance(self.flow.step(step.type), InlineStep)
+        is_inline = isinstance(self.flow.steps.get(step.type), InlineStep)
         recovery = RecoveryError(
             error_type=error_type,
             message=message,

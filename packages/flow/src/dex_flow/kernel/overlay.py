@@ -233,8 +233,7 @@ class Overlay:
         return message_id
 
     def pending(self, name: str, key: str, limit: int | None) -> list[tuple[int, bytes]]:
-        """Waiting messages as encoded bytes, oldest first."""
-        self.declaration(name)
+        """Waiting messages as encoded bytes, oldest first; also of a channel that is no longer declared."""
         gone = self.consumed.get((name, key), ())
         wanted = None if limit is None else limit + len(gone)
         found = [row for row in self._stored_messages(name, key, wanted) if row[0] not in gone]
@@ -253,7 +252,6 @@ class Overlay:
         return stored
 
     def count(self, name: str, key: str) -> int:
-        self.declaration(name)
         slot = (name, key)
         own, gone = self.published.get(slot, ()), self.consumed.get(slot, ())
         known = self.known.channels.get(slot)

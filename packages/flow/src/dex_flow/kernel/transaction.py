@@ -70,6 +70,7 @@ class KernelView:
         return self._list(channel_map.name, key, limit)
 
     def count_messages(self, channel: Channel[Any] | ChannelMap[Any], key: str = "") -> int:
+        self._overlay.declaration(channel.name)
         return self._overlay.count(channel.name, key)
 
     def _list(self, name: str, key: str, limit: int | None) -> list[tuple[int, Any]]:
@@ -133,6 +134,7 @@ class KernelTransaction(KernelView):
         return self._overlay.delete_message(channel.name, key, message_id)
 
     def purge_messages(self, channel: Channel[Any] | ChannelMap[Any], key: str = "") -> int:
+        self._overlay.declaration(channel.name)
         pending = self._overlay.pending(channel.name, key, None)
         for message_id, _ in pending:
             self._overlay.consume(channel.name, key, message_id)
@@ -150,10 +152,10 @@ class KernelTransaction(KernelView):
         self._overlay.emit(stream, event)
 
     def _receive(self, name: str, key: str, count: int) -> list[Any]:
+        value_type = self._overlay.declaration(name).value_type
         pending: Sequence[tuple[int, bytes]] = self._overlay.pending(name, key, count)
         if len(pending) < count:
             return []
-        value_type = self._overlay.declaration(name).value_type
         values = [decode(value_type, data) for _, data in pending]
         for message_id, _ in pending:
             self._overlay.consume(name, key, message_id)
