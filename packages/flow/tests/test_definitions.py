@@ -424,6 +424,39 @@ def test_an_inline_step_takes_no_time(option: str) -> None:
         build(inline("Pay", options=options))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Retry(attempts="3"), "Retry.attempts must be a number of at least 1, not '3'"),  # type: ignore[arg-type]
+        (lambda: Retry(attempts=True), "Retry.attempts must be a number of at least 1, not True"),
+        (lambda: Retry(window=60), "Retry.window must be a timedelta"),  # type: ignore[arg-type]
+        (lambda: Retry(window=timedelta(seconds=-1)), "Retry.window must be a timedelta that is not negative"),
+        (lambda: Retry(backoff=1), "Retry.backoff must be a timedelta, not 1"),  # type: ignore[arg-type]
+        (lambda: Retry(backoff_cap=None), "Retry.backoff_cap must be a timedelta, not None"),  # type: ignore[arg-type]
+        (lambda: StepOptions(attempt_timeout=5), "attempt_timeout must be a timedelta"),  # type: ignore[arg-type]
+        (lambda: StepOptions(heartbeat_timeout=0.5), "heartbeat_timeout must be a timedelta"),  # type: ignore[arg-type]
+        (lambda: StepOptions(start_timeout=timedelta(-1)), "start_timeout must be a timedelta that is not negative"),
+        (lambda: StepOptions(retry=3), "StepOptions.retry must be a Retry, not 3"),  # type: ignore[arg-type]
+        (lambda: StepOptions(failure_route=Step), "failure_route must be a Step type name"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_of_a_wrong_type(wrong: Callable[[], Any], said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        wrong()
+
+
+@pytest.mark.parametrize("options", [StepOptions, Retry])
+def test_an_option_that_does_not_exist(options: Any) -> None:
+    with pytest.raises(TypeError, match="Unexpected keyword argument 'atempts'"):
+        options(atempts=3)
+
+
+def test_options_that_are_none() -> None:
+    options: Any = {"attempt_timeout": 3}
+    with pytest.raises(DefinitionError, match="step 'Pay' has options that are no StepOptions: {'attempt_timeout': 3}"):
+        build(inline("Pay", options=options))
+
+
 # Look-ups
 
 

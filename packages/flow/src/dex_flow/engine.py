@@ -93,7 +93,10 @@ class Engine(Protocol):
         request_id: str | None = None,
         already_started: Literal["error", "ignore"] = "error",
     ) -> bool:
-        """Start an execution; True when this call started it. `FlowAlreadyStartedError` unless told otherwise."""
+        """Start an execution; True when this call started it.
+
+        An execution that exists raises `FlowAlreadyStartedError`, or with `already_started="ignore"` returns False.
+        """
         ...
 
     async def invoke_rpc(
@@ -115,7 +118,9 @@ class Engine(Protocol):
     ) -> Value:
         """Wait until `condition` of a committed state is neither None nor False, and return it.
 
-        Raises `TimeoutError` after `timeout` seconds, and `FlowClosedError` when the execution ended otherwise.
+        `condition` is a plain function. Any engine can wait, also without the Flow's definition. Raises `TimeoutError`,
+        naming `condition` and the last status, after `timeout` seconds, and `FlowClosedError` when the execution ended
+        otherwise.
         """
         ...
 

@@ -52,12 +52,20 @@ class FlowAlreadyStartedError(DexFlowError):
 
 
 class FlowClosedError(DexFlowError):
-    """The Flow execution has ended and accepts no further command."""
+    """The Flow execution has ended: it accepts no further command and reaches no further state.
 
-    def __init__(self, flow_id: str, status: str) -> None:
-        super().__init__(f"flow {flow_id!r} is {status} and accepts no further command")
+    Attributes:
+        flow_id: The execution.
+        status: `completed`, `failed` or `stopped`.
+        failure: Why it failed or was stopped; None when it completed.
+    """
+
+    def __init__(self, flow_id: str, status: str, failure: str | None = None) -> None:
+        reason = "" if failure is None else f": {failure}"
+        super().__init__(f"flow {flow_id!r} is {status} and accepts no further command{reason}")
         self.flow_id = flow_id
         self.status = status
+        self.failure = failure
 
 
 class InvalidFlowIdError(DexFlowError, ValueError):

@@ -11,6 +11,11 @@ from dex_flow.errors import DefinitionError
 __all__ = ["Retry", "StepOptions"]
 
 
+def _check_duration(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, timedelta) or value < timedelta(0)):
+        raise DefinitionError(f"{name} must be a timedelta that is not negative, or None, not {value!r}")
+
+
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often and how long a failing Step is tried again.
 
@@ -27,8 +32,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff_cap: timedelta = timedelta(seconds=5)
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and self.attempts < 1:
-            raise DefinitionError(f"Retry.attempts must be at least 1, not {self.attempts}")
+        if self.attempts is not None and (type(self.attempts) is not int or self.attempts < 1):
+            raise DefinitionError(f"Retry.attempts must be a number of at least 1, not {self.attempts!r}")
+        _check_duration("Retry.window", self.window)
+        for name in ("backoff", "backoff_cap"):
+            if not isinstance(getattr(self, name), timedelta):
+                raise DefinitionError(f"Retry.{name} must be a timedelta, not {getattr(self, name)!r}")
         if self.backoff < timedelta(0) or self.backoff_cap < self.backoff:
             raise DefinitionError("Retry.backoff must not be negative, and backoff_cap at least as long")
 
@@ -50,3 +59,11 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     start_timeout: timedelta | None = None
     retry: Retry = Retry()
     failure_route: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("attempt_timeout", "heartbeat_timeout", "start_timeout"):
+            _check_duration(f"StepOptions.{name}", getattr(self, name))
+        if not isinstance(self.retry, Retry):
+            raise DefinitionError(f"StepOptions.retry must be a Retry, not {self.retry!r}")
+        if self.failure_route is not None and not isinstance(self.failure_route, str):
+            raise DefinitionError(f"StepOptions.failure_route must be a Step type name, not {self.failure_route!r}")

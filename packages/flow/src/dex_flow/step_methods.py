@@ -17,6 +17,8 @@ _PURE_METHODS = ("wait_for", "execute", "before_run", "load", "commit", "on_atte
 def find_step_problem(step: Step[Any]) -> str | None:
     """What keeps the Step from working, as the end of a sentence about it; None when nothing does."""
     kind: type[Step[Any]] = InlineStep if isinstance(step, InlineStep) else ActivityStep
+    if not isinstance(step.options, StepOptions):
+        return f"has options that are no StepOptions: {step.options!r}"
     required = ("execute",) if kind is InlineStep else ("load", "run", "commit")
     for name in required:
         method = getattr(step, name)

@@ -14,8 +14,9 @@ from dex_flow.embedded.committed_states import CommittedStates, NotKnownError, v
 from dex_flow.embedded.flow_store import FlowRow, SqliteStateReader
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.watchers import Watchers
-from dex_flow.errors import EngineClosedError, FlowClosedError, FlowDefinitionMismatchError, StorageError
-from dex_flow.kernel import ClaimedAttempt, Kernel
+from dex_flow.errors import EngineClosedError, FlowClosedError, StorageError
+from dex_flow.kernel import ClaimedAttempt, DetachedView, Kernel, decode_header
+from dex_flow.step_methods import is_synchronous
 from dex_flow.transaction import StateView
 
 __all__ = ["CommittedReads"]
@@ -94,14 +95,14 @@ class CommittedReads:
         self, flow_id: str, condition: Callable[[StateView], Value | None], timeout: float | None
     ) -> Value:
         """See `Engine`."""
+        if not is_synchronous(condition):
+            raise TypeError(f"{_name_code(condition)} must be a plain function: wait_until does not await it")
 
         def evaluate(connection: sqlite3.Connection) -> tuple[Value | None, FlowRow]:
             row = queries.existing_flow(connection, flow_id)
             kernel = self._kernels.get(row.flow_type)
             if kernel is None:
-                raise FlowDefinitionMismatchError(
-                    f"this engine has no definition of {row.flow_type!r}; pass it in flows=[...]"
-                )
+                return condition(DetachedView(SqliteStateReader(connection, row), flow_id, self._clock())), row
             return self._view(kernel, flow_id, connection, row, condition), row
 
         found: list[Value] = []
@@ -132,14 +133,17 @@ class CommittedReads:
                 if found:
                     return found[0]
                 if row.status != "open":
-                    raise FlowClosedError(flow_id, row.status)
+                    raise FlowClosedError(flow_id, row.status, decode_header(row.header).failure)
                 watch.version = row.version
                 try:
                     async with asyncio.timeout_at(deadline):
                         await watch.event.wait()
                 except TimeoutError:
-                    message = f"flow {flow_id!r} did not reach the awaited state within {timeout:g} s"
-                    raise TimeoutError(message) from None
+                    row = await self._reader.read(partial(queries.existing_flow, flow_id=flow_id))
+                    raise TimeoutError(
+                        f"flow {flow_id!r} did not satisfy {_name_code(condition)} within {timeout:g} s; "
+                        f"it is {row.status}, with {_list_steps(row)}"
+                    ) from None
                 if found:
                     return found[0]
 
@@ -169,3 +173,17 @@ class CommittedReads:
                 self._watchers.wake_all()
             else:
                 self._watchers.on_foreign_commit(versions)
+
+
+def _name_code(code: Any) -> str:
+    """What a function is called and where it is defined, for messages about it."""
+    while isinstance(code, partial):
+        code = code.func
+    name = getattr(code, "__qualname__", None) or repr(code)
+    compiled = getattr(code, "__code__", None)
+    return name if compiled is None else f"{name} ({compiled.co_filename}:{compiled.co_firstlineno})"
+
+
+def _list_steps(row: FlowRow) -> str:
+    steps = decode_header(row.header).steps.values()
+    return ", ".join(f"step {step.type} {step.status}" for step in list(steps)[:5]) or "no open step"

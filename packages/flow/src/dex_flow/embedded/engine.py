@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from dex_flow.codec import encode
 from dex_flow.declarations import Attribute, AttributeMap, Stream
@@ -97,7 +97,7 @@ class EmbeddedEngine:
     Raises:
         StorageError: The file cannot be opened.
         StoredFormatError: A newer release wrote it.
-        DefinitionError: Two Flows have one type.
+        DefinitionError: Two Flows have one type, or something else than a Flow was passed.
     """
 
     def __init__(
@@ -116,9 +116,14 @@ class EmbeddedEngine:
             raise ValueError(f"durability must be 'power' or 'process', not {durability!r}")
         if max_concurrent_steps < 1:
             raise ValueError(f"max_concurrent_steps must be at least 1, not {max_concurrent_steps}")
+        if worker_timeout <= 0 or shutdown_grace < 0:
+            raise ValueError(
+                "worker_timeout must be more than 0 s and shutdown_grace not negative, "
+                f"not {worker_timeout!r} and {shutdown_grace!r}"
+            )
         self._path = path
         self._kernels: dict[str, Kernel] = {}
-        for flow in flows:
+        for flow in _check_flows(flows):
             if flow.flow_type in self._kernels:
                 raise DefinitionError(f"two flows have the type {flow.flow_type!r}")
             self._kernels[flow.flow_type] = Kernel(flow)
@@ -355,6 +360,7 @@ class EmbeddedEngine:
     ) -> bool:
         """See `Engine`."""
         _check_flow_id(flow_id)
+        _check_one_of("already_started", already_started, ("error", "ignore"))
         command = StartFlow(encode(input), request_id)
         try:
             await self._submit(self._kernel(flow), flow_id, command)
@@ -437,6 +443,7 @@ class EmbeddedEngine:
         self, *, flow_type: str | None = None, status: FlowStatus | None = None, limit: int = 100, after: str = ""
     ) -> Sequence[FlowDescription]:
         """See `Engine`."""
+        _check_one_of("status", status, (None, *get_args(FlowStatus)))
         return await self._read(lambda connection: queries.list_flows(connection, flow_type, status, limit, after))
 
     async def skip_timer(self, flow_id: str, step_execution_id: int) -> bool:
@@ -480,7 +487,8 @@ class EmbeddedEngine:
         kernel = self._kernels.get(row.flow_type)
         if kernel is None:
             raise FlowDefinitionMismatchError(
-                f"this engine has no definition of {row.flow_type!r}; pass it in flows=[...]"
+                f"flow {flow_id!r} is a {row.flow_type!r}, and this engine has no definition of that; "
+                "pass it in flows=[...]"
             )
         return kernel
 
@@ -508,6 +516,18 @@ def _check_flow_id(flow_id: str) -> None:
         flow_id.encode()
     except UnicodeEncodeError:
         raise InvalidFlowIdError(f"flow ID {flow_id!a} is not valid Unicode text") from None
+
+
+def _check_flows(flows: Sequence[Flow]) -> Sequence[Flow]:
+    wrong = [flows] if isinstance(flows, Flow) else [flow for flow in flows if not isinstance(flow, Flow)]
+    if wrong:
+        raise DefinitionError(f"flows must be a list of Flow definitions, not {wrong[0]!r}")
+    return flows
+
+
+def _check_one_of(option: str, value: object, allowed: Sequence[object]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
 def _insert_worker(connection: sqlite3.Connection) -> int:

@@ -16,6 +16,7 @@ from dex_flow.kernel.commands import (
     StartFlow,
     StopFlow,
 )
+from dex_flow.kernel.detached_view import DetachedView
 from dex_flow.kernel.interpreter import Kernel
 from dex_flow.kernel.known import KnownState
 from dex_flow.kernel.reader import StateReader, StoredRequest
@@ -42,6 +43,7 @@ __all__ = (
     "ClaimedAttempt",
     "Command",
     "CommandResult",
+    "DetachedView",
     "FireTimers",
     "FlowHeader",
     "HistoryRow",

@@ -169,7 +169,7 @@ class Kernel:
 
     def _answer_closed(self, header: FlowHeader, flow_id: str, command: Command) -> Any:
         if isinstance(command, InvokeRpc):
-            raise FlowClosedError(flow_id, header.status)
+            raise FlowClosedError(flow_id, header.status, header.failure)
         if isinstance(command, (AttemptStarted, AttemptSucceeded, AttemptFailed, SaveCheckpoint)):
             raise attempts.AttemptDiscardedError(f"flow {flow_id!r} is {header.status}")
         return False
