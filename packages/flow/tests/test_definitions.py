@@ -175,6 +175,7 @@ def test_an_outcome_type_that_cannot_be_stored() -> None:
         (Box[Unstorable], "Box.*item: .*Unstorable'> is a plain class"),
         (tuple[Box[int], Box[Unstorable]], "Box.*item: .*Unstorable'> is a plain class"),
         (Callable[[int], int], "is a plain class"),
+        (Annotated[list[Unstorable], msgspec.Meta(extra={"note": 1})], "is a plain class"),
         (complex, "is a plain class"),
         (msgspec.msgpack.Ext, "has no JSON form"),
         (dict[tuple[int, int], str], "the keys of a dict"),
@@ -453,7 +454,9 @@ def test_an_option_that_does_not_exist(options: Any) -> None:
 
 def test_options_that_are_none() -> None:
     options: Any = {"attempt_timeout": 3}
-    with pytest.raises(DefinitionError, match="step 'Pay' has options that are no StepOptions: {'attempt_timeout': 3}"):
+    with pytest.raises(
+        DefinitionError, match=r"step 'Pay' has options that are no StepOptions: {'attempt_timeout': 3}"
+    ):
         build(inline("Pay", options=options))
 
 

@@ -217,7 +217,7 @@ def test_a_condition_is_a_plain_function(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with EmbeddedEngine(tmp_path / "db") as client:
-            with pytest.raises(TypeError, match="condition .* must be a plain function"):
+            with pytest.raises(TypeError, match=r"condition .* must be a plain function"):
                 await client.wait_until("shop", awaited)
 
     run(scenario())
@@ -232,7 +232,7 @@ def test_a_misspelt_choice_is_refused_with_what_is_allowed(tmp_path: Path) -> No
             with pytest.raises(ValueError, match="already_started must be one of 'error', 'ignore', not 'ingore'"):
                 await client.start_flow(flow, "shop", "box", already_started=typo)
             assert await client.list_flows() == []
-            with pytest.raises(ValueError, match="status must be one of None, 'open', .*, not 'ingore'"):
+            with pytest.raises(ValueError, match=r"status must be one of None, 'open', .*, not 'ingore'"):
                 await client.list_flows(status=typo)
 
     run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -328,6 +329,113 @@ def test_a_cancellation_that_escapes_a_step_fails_the_attempt(tmp_path: Path) ->
             assert loss == "job: CancelledError NOT_COMPLETED"
 
     asyncio.run(main())
+
+
+class GaveUp(BaseException):
+    """No Exception."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), GaveUp()])
+def test_what_is_no_exception_fails_the_attempt(tmp_path: Path, error: BaseException) -> None:
+    async def give_up(name: str) -> str:
+        raise error
+
+    flow = make_flow(give_up, once=True)
+
+    async def scenario() -> None:
+        async with EmbeddedEngine(tmp_path / "db", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            await engine.invoke_rpc(flow, "f", submit, "a")
+            found = await engine.wait_until("f", lambda view: view.get(lost))
+            assert found == f"a: {type(error).__name__} NOT_COMPLETED"
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+
+
+def test_a_commit_that_exits_is_tried_again_and_holds_nothing_up(tmp_path: Path) -> None:
+    is_broken = True
+
+    class WorkAndExit(_Work):
+        step_type = "Work"
+
+        def commit(self, tx: Transaction, input: str, outcome: str) -> Decision:
+            if is_broken and input == "a":
+                raise SystemExit(3)
+            return super().commit(tx, input, outcome)
+
+    flow = make_flow(echo)
+    flow.steps["Work"] = WorkAndExit(echo)
+
+    async def scenario() -> None:
+        nonlocal is_broken
+        async with EmbeddedEngine(tmp_path / "db", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            for name in ("a", "b"):
+                await engine.invoke_rpc(flow, "f", submit, name)
+            assert await result(engine, "f", "b") == "did b"
+            (step,) = [step for step in (await engine.describe_flow("f")).open_steps if step.step_type == "Work"]
+            assert (step.status, step.last_error) == ("backoff", "SystemExit: 3")
+            is_broken = False
+            assert await result(engine, "f", "a") == "did a"
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_step_that_failed_for_good_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, once: bool
+) -> None:
+    async def fall_over(name: str) -> str:
+        raise ConnectionError("nobody there")
+
+    flow = make_flow(fall_over, once=once)
+
+    async def scenario() -> None:
+        async with EmbeddedEngine(tmp_path / "db", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            await engine.invoke_rpc(flow, "f", submit, "a")
+            while await engine.get_attribute("f", lost) is None:
+                if (await engine.describe_flow("f")).status == "failed":
+                    break
+                await asyncio.sleep(0.01)
+
+    with caplog.at_level(logging.WARNING, logger="dex_flow"):
+        asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    (record,) = [record for record in caplog.records if "failed in attempt" in record.getMessage()]
+    attempt = 1 if once else 3
+    assert record.name.startswith("dex_flow")
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"step Work (execution 2) of flow 'f' failed in attempt {attempt}, its last one: ConnectionError: nobody there"
+    )
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ConnectionError)
+    assert record.exc_info[2] is not None
+
+
+def test_pure_code_that_raises_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class WorkAndRaise(_Work):
+        step_type = "Work"
+
+        def commit(self, tx: Transaction, input: str, outcome: str) -> Decision:
+            raise RuntimeError("broken")
+
+    flow = make_flow(echo)
+    flow.steps["Work"] = WorkAndRaise(echo)
+
+    async def scenario() -> None:
+        async with EmbeddedEngine(tmp_path / "db", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            await engine.invoke_rpc(flow, "f", submit, "a")
+            while not any(step.last_error for step in (await engine.describe_flow("f")).open_steps):
+                await asyncio.sleep(0.01)
+            for _ in range(3):
+                assert await engine.skip_timer("f", 2) is True
+
+    with caplog.at_level(logging.WARNING, logger="dex_flow"):
+        asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["commit of step Work (execution 2, attempt 1) in flow 'f' failed: RuntimeError: broken"]
 
 
 def test_waiting_for_a_state_that_a_closed_flow_cannot_reach_fails(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -464,3 +467,62 @@ def test_writes_of_earlier_code_of_the_command_stay_when_later_code_raises() -> 
     driver = Driver(inline("First", execute), inline("Second", second)).start()
     assert driver.get(TEXT) == "from the first"
     assert driver.log == ["first"]
+
+
+# What is no Exception
+
+
+class OutOfPatience(BaseException):
+    """Like the outcome exceptions of test tools."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError(), OutOfPatience("now")])
+@pytest.mark.parametrize("piece", ["wait_for", "execute", "before_run", "commit", "on_attempt_failed"])
+def test_what_is_no_exception_fails_its_piece_alone(piece: str, error: BaseException) -> None:
+    def check(name: str, result: Any) -> Any:
+        if name == piece:
+            raise error
+        return result
+
+    inline_step = inline(
+        "Inline",
+        lambda tx, _: check("execute", dead_end()),
+        wait=lambda view, _: check("wait_for", Wait.nothing),
+    )
+    activity_step = activity(
+        "Work",
+        lambda tx, _, outcome: check("commit", dead_end()),
+        before_run=lambda tx, _: check("before_run", Proceed()),
+        on_attempt_failed=lambda tx, _, failure: check("on_attempt_failed", None),
+    )
+    driver = Driver(spread("Inline", "Work", "Other"), inline_step, activity_step, inline("Other")).start()
+    for claim in driver.claims():
+        if piece == "on_attempt_failed":
+            driver.fail(claim)
+        else:
+            driver.succeed(claim)
+    assert driver.log == ["Other"]
+    (step,) = driver.header.steps.values()
+    assert step.status == "backoff"
+    assert step.error is not None
+    assert type(error).__name__ in step.error
+
+
+def test_a_keyboard_interrupt_ends_the_command_and_changes_nothing() -> None:
+    def execute(tx: Any, input: Any) -> Decision:
+        note(tx, "half")
+        raise KeyboardInterrupt
+
+    def wait(view: Any, input: Any) -> Wait:
+        raise KeyboardInterrupt
+
+    driver = Driver(inline("Start"), inline("Work", execute), inline("Listen", wait=wait)).start()
+
+    def start_step(name: str, tx: Any) -> None:
+        tx.start_step(name)
+
+    before = copy.deepcopy(vars(driver.store))
+    for step_type in ("Work", "Listen"):
+        with pytest.raises(KeyboardInterrupt):
+            driver.call(partial(start_step, step_type))
+        assert vars(driver.store) == before

@@ -75,6 +75,8 @@ def _list_children(node: inspect.Type) -> Iterator[tuple[inspect.Type, str]]:
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType() | inspect.NamedTupleType():
             for field in node.fields:
                 yield field.type, f"{node.cls.__name__}.{field.name}: "
+        case inspect.Metadata():
+            yield node.type, ""
         case inspect.UnionType():
             for member in node.types:
                 yield member, ""

@@ -38,6 +38,7 @@ class RunningAttempt:
         "_loop",
         "_worker",
         "claim",
+        "error",
         "is_over",
         "kernel",
         "lease",
@@ -51,6 +52,7 @@ class RunningAttempt:
         self.claim = claim
         self.lease = lease
         self.is_over = False
+        self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
         self._worker = worker
         self._flow_id = flow_id

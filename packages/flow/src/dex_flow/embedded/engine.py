@@ -29,6 +29,7 @@ from dex_flow.embedded.committed_states import CommittedState
 from dex_flow.embedded.database_file import Durability
 from dex_flow.embedded.flow_store import SqliteStateReader
 from dex_flow.embedded.group_writer import Durable, WriterCounters, WriteRequest
+from dex_flow.embedded.pure_failure_log import log_pure_failures
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
 from dex_flow.embedded.schema import initialize_schema
@@ -324,6 +325,7 @@ class EmbeddedEngine:
         changes = applied.changes
         if changes is None:
             return
+        log_pure_failures(flow_id, changes)
         if worker is not None:
             for step_id, attempt in changes.cancelled:
                 worker.cancel((applied.flow_key, step_id, attempt))

@@ -32,6 +32,7 @@ from dex_flow.kernel import (
     ClaimedAttempt,
     Command,
     Kernel,
+    decode_header,
 )
 from dex_flow.steps import ActivityStep, AttemptFailure
 
@@ -225,7 +226,7 @@ class Worker:
                 return
             # Somebody else cancelled the task, such as a cancel scope that was left open in it. While this worker
             # lives nobody else would end the attempt.
-            command = AttemptFailed(attempt.step_execution_id, attempt.attempt, _failure(error))
+            command = _failed(attempt, error)
         if not attempt.is_over:
             await self._report(attempt, command)
 
@@ -256,22 +257,25 @@ class Worker:
             if task is None or task.cancelling() > 0:
                 raise
             # Nobody cancelled this task: the step let the cancellation of something else escape.
-            return AttemptFailed(claim.step_execution_id, claim.attempt, _failure(error))
-        except (Exception, SystemExit) as error:
-            return AttemptFailed(claim.step_execution_id, claim.attempt, _failure(error))
+            return _failed(attempt, error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return _failed(attempt, error)
         try:
             outcome = decode(step.outcome_type, encode(outcome))
         except Exception as error:
             error_type, message = describe_exception(error)
             text = f"the outcome of {claim.step_type} cannot be stored: {message}"
             failure = AttemptFailure(error_type=error_type, message=text, is_retryable=False)
+            attempt.error = error
             return AttemptFailed(claim.step_execution_id, claim.attempt, failure)
         return AttemptSucceeded(claim.step_execution_id, claim.attempt, outcome)
 
     def _on_timeout(self, attempt: RunningAttempt, error: Exception) -> None:
         if attempt.is_over:
             return
-        command = AttemptFailed(attempt.step_execution_id, attempt.attempt, _failure(error))
+        command = _failed(attempt, error)
         self._spawn(self._report(attempt, command))
 
     async def _report(self, attempt: RunningAttempt, command: Command) -> None:
@@ -280,7 +284,9 @@ class Worker:
         if attempt.task is not None and attempt.task is not asyncio.current_task():
             attempt.task.cancel()
         try:
-            await self._persist(attempt, command, attempt.take_buffer())
+            applied = await self._persist(attempt, command, attempt.take_buffer())
+            if isinstance(command, AttemptFailed):
+                _log_last_failure(attempt, command.failure, applied)
         except AttemptDiscardedError as error:
             logger.info("the outcome of an attempt in flow %r was refused: %s", attempt.flow_id, error)
         except EngineClosedError:
@@ -308,6 +314,28 @@ class Worker:
                 logger.exception("an attempt of flow %r is not recorded yet; trying again", attempt.flow_id)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
+
+
+def _log_last_failure(attempt: RunningAttempt, failure: AttemptFailure, applied: AppliedCommand) -> None:
+    """Say once that a Step failed for good; a failed attempt that another follows is in the history only."""
+    changes = applied.changes
+    if changes is None or attempt.step_execution_id in decode_header(changes.header).steps:
+        return
+    logger.warning(
+        "step %s (execution %d) of flow %r failed in attempt %d, its last one: %s: %s",
+        attempt.claim.step_type,
+        attempt.step_execution_id,
+        attempt.flow_id,
+        attempt.attempt,
+        failure.error_type,
+        failure.message,
+        exc_info=attempt.error,
+    )
+
+
+def _failed(attempt: RunningAttempt, error: BaseException) -> AttemptFailed:
+    attempt.error = error
+    return AttemptFailed(attempt.step_execution_id, attempt.attempt, _failure(error))
 
 
 def _failure(error: BaseException) -> AttemptFailure:

@@ -175,7 +175,7 @@ def commit_stored_outcome(machine: Machine, step: OpenStep) -> None:
 
 def _commit(
     machine: Machine, step: OpenStep, definition: ActivityStep[Any, Any, Any], read_outcome: Callable[[], Any]
-) -> Exception | None:
+) -> BaseException | None:
     def commit(tx: KernelTransaction) -> None:
         decision = definition.commit(tx, machine.input(step), read_outcome())
         machine.apply_decision(decision, step)

@@ -224,7 +224,9 @@ class Machine:
                 value = self.input(step)
             wait = definition.wait_for(KernelView(self.overlay, self.flow_id, self.now), value)
             conditions = stored_conditions(wait, self.overlay)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self.back_off(step, "wait_for", error)
             return
         if step.error is not None:
@@ -246,7 +248,7 @@ class Machine:
         self.wake(step.id)
         return self.put(replace(step, status="ready", phase="", due=due))
 
-    def back_off(self, step: OpenStep, phase: Any, error: Exception, delay: int | None = None) -> None:
+    def back_off(self, step: OpenStep, phase: Any, error: BaseException, delay: int | None = None) -> None:
         """Pure code of the Step raised: try that piece again, soon or after `delay`; say so once per error text."""
         text = error_text(error)
         failures = step.failures + 1
@@ -299,15 +301,21 @@ class Machine:
 
     # Pure code
 
-    def run_pure(self, step: OpenStep, code: Callable[[KernelTransaction], None]) -> Exception | None:
-        """Run one piece of a Step's pure code; an exception undoes its writes and is returned."""
+    def run_pure(self, step: OpenStep, code: Callable[[KernelTransaction], None]) -> BaseException | None:
+        """Run one piece of a Step's pure code; an exception undoes its writes and is returned.
+
+        A KeyboardInterrupt is somebody's wish and no error of the code: it ends the command.
+        """
         mark = self._mark()
         try:
             body = self.body(step)
             result = wait_result(step, body, self.overlay)
             code(KernelTransaction(self, step.id, step.attempt, result, body.recovery))
             self.overlay.encode_written()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # A SystemExit too: raised again and again out of every command, it would stop the whole Flow.
             self._roll_back(mark)
             return error
         return None
