@@ -296,6 +296,46 @@ def _limit_pages(connection: sqlite3.Connection, *, full: bool) -> None:
     connection.execute(f"PRAGMA max_page_count = {limit}").fetchall()
 
 
+def test_an_attempt_keeps_its_slot_when_the_commit_that_cancels_it_fails(tmp_path: Path) -> None:
+    def cancel(tx: Transaction, text: str) -> int:
+        return tx.cancel_steps("Work") * tx.publish(jobs, text)
+
+    cancel_work = Rpc("cancel", cancel, str, int)
+
+    async def scenario() -> None:
+        release, started = asyncio.Event(), asyncio.Event()
+
+        async def work(name: str) -> str:
+            if name == "first":
+                started.set()
+                await release.wait()
+            return f"did {name}"
+
+        flow = make_flow(work)
+        flow.rpcs["cancel"] = cancel_work
+        async with EmbeddedEngine(tmp_path / "db", [flow], max_concurrent_steps=1) as engine:
+            for flow_id in ("a", "b"):
+                await engine.start_flow(flow, flow_id)
+            await engine.invoke_rpc(flow, "a", submit, "first")
+            await started.wait()
+            writer = engine._database.writer
+            await writer.write(lambda connection: _limit_pages(connection, full=True))
+            with pytest.raises(StorageError):
+                await engine.invoke_rpc(flow, "a", cancel_work, "y" * 200_000)
+            await _free_space(writer)
+
+            await engine.invoke_rpc(flow, "b", submit, "second")
+            steps = (await engine.describe_flow("b")).open_steps
+            assert [step.status for step in steps if step.step_type == "Work"] == ["ready"]
+            assert engine._worker is not None
+            assert engine._worker.slots.free == 0
+            release.set()
+            assert await result(engine, "a", "first") == "did first"
+            assert await result(engine, "b", "second") == "did second"
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+
+
 def test_a_value_that_cannot_be_stored_fails_its_step_alone(tmp_path: Path) -> None:
     async def surrogate(name: str) -> str:
         return "\ud800" if name == "bad" else name
@@ -469,6 +509,9 @@ def test_a_wake_up_during_a_look_for_work_leads_to_another_look() -> None:
         async def command(flow_type: str, flow_id: str, command: Any, owner: int | None) -> None:
             raise AssertionError("there is no work")
 
+        async def nothing() -> None:
+            raise AssertionError("there is no dead worker")
+
         ports = SchedulerPorts(
             read=read,
             command=command,
@@ -476,6 +519,7 @@ def test_a_wake_up_during_a_look_for_work_leads_to_another_look() -> None:
             free_slots=lambda: 1,
             running_attempts=list,
             cancel_attempt=lambda key: None,
+            remove_dead_workers=nothing,
             clock=lambda: 0,
         )
         scheduler = Scheduler(ports, 1, Path("workers"), 30.0)

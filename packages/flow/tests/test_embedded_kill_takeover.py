@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,58 @@ def test_the_survivor_takes_over_from_a_killed_worker(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def left_of_workers(scene: Scene) -> tuple[set[int], set[int]]:
+    """Keys with a row, and keys with a lock file."""
+    connection = sqlite3.connect(scene.database)
+    try:
+        rows = {key for (key,) in connection.execute("SELECT key FROM worker")}
+    finally:
+        connection.close()
+    return rows, {int(path.name) for path in (scene.directory / "flows.db.workers").iterdir()}
+
+
+async def only_left(scene: Scene, keys: set[int]) -> None:
+    """Wait until just these workers have left anything."""
+    while left_of_workers(scene) != (keys, keys):
+        await asyncio.sleep(0.01)
+
+
+def test_a_worker_that_takes_over_removes_what_the_dead_one_left(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client() as client:
+            scene.gates.close("flow.0.run")
+            first = await scene.start_worker()
+            await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable"]))
+            await scene.reached("flow.0.run", first)
+            second = await scene.start_worker()
+            assert left_of_workers(scene) == ({1, 2}, {1, 2}), "a living worker keeps its own"
+            first.kill()
+            await scene.reached("flow.0.run", second)
+            await only_left(scene, {2})
+            scene.gates.open("flow.0.run")
+            assert (await ended(client, "flow")).result == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_starting_worker_removes_what_dead_ones_left_and_leaves_the_living(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with scene.client():
+            frozen = await scene.start_worker()
+            frozen.freeze()
+            for _ in range(2):
+                (await scene.start_worker()).kill()
+            (scene.directory / "flows.db.workers" / "77").touch()  # of one that died before its row was committed
+            last = await scene.start_worker()
+            rows, files = left_of_workers(scene)
+            assert rows == files == {1, 4}
+            frozen.thaw()
+            assert await asyncio.to_thread(last.stop) == 0
+            assert left_of_workers(scene) == ({1}, {1})
+
+    play(tmp_path, scenario)
+
+
 def test_the_survivor_does_the_waiting_work_of_a_full_worker(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         async with scene.client() as client:
@@ -111,6 +164,16 @@ def test_a_stopped_worker_hands_over_at_once(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def read_beat(scene: Scene) -> int:
+    """The heartbeats of the first worker so far."""
+    connection = sqlite3.connect(scene.database)
+    try:
+        ((beat,),) = connection.execute("SELECT beat FROM worker WHERE key = 1")
+    finally:
+        connection.close()
+    return int(beat)
+
+
 def test_a_busy_worker_is_not_taken_for_a_frozen_one(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         async with scene.client() as client:
@@ -118,8 +181,11 @@ def test_a_busy_worker_is_not_taken_for_a_frozen_one(tmp_path: Path) -> None:
             busy = await scene.start_worker()
             await client.start_flow(scene.flow, "flow", GatedPlan(["repeatable"], blocks=True))
             await scene.reached("flow.0.run", busy)
-            await scene.start_worker("--worker-timeout", "5")
-            await asyncio.sleep(8)
+            await scene.start_worker("--worker-timeout", "3")
+            beat = read_beat(scene)
+            # More beats, one a second, than fit into the timeout: without them it would have been given up.
+            while read_beat(scene) < beat + 5:
+                await asyncio.sleep(0.05)
             scene.gates.open("flow.0.run")
             assert (await ended(client, "flow")).result == 1
             assert scene.events("flow", 0) == ["begin 1", "effect 1", "end 1"]

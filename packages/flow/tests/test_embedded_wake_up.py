@@ -144,6 +144,27 @@ def test_the_socket_of_a_killed_process_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+def test_a_starting_receiver_removes_the_sockets_of_killed_processes_also_of_other_databases(tmp_path: Path) -> None:
+    dead, living, young = (start(RECEIVER, tmp_path / f"{name}.db", "for ever") for name in ("dead", "living", "young"))
+    try:
+        dead_path, living_path, young_path = (Path(read_line(process)) for process in (dead, living, young))
+        end(dead)
+        end(young)
+        an_hour_ago = time.time() - 3_600
+        for path in (dead_path, living_path):
+            os.utime(path, (an_hour_ago, an_hour_ago))
+
+        async def scenario() -> None:
+            WakeUpReceiver(tmp_path / "other.db", lambda: None).close()
+
+        asyncio.run(scenario())
+        assert not dead_path.parent.exists()
+        assert living_path.exists()
+        assert young_path.exists(), "it might be one that is just being made"
+    finally:
+        end(living)
+
+
 def test_a_receiver_that_does_not_read_never_blocks_the_sender(tmp_path: Path) -> None:
     database = tmp_path / "a.db"
     process = start(RECEIVER, database, "never")

@@ -38,7 +38,8 @@ from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.wake_up import WakeUpReceiver
 from dex_flow.embedded.watchers import Watchers
 from dex_flow.embedded.worker import Worker
-from dex_flow.embedded.worker_liveness import WorkerLock, remove_dead_worker
+from dex_flow.embedded.worker_liveness import remove_dead_worker
+from dex_flow.embedded.worker_rows import WorkerRegistration, delete_worker, raise_beat, remove_dead_workers
 from dex_flow.engine import FlowDescription, FlowStatus, StepHistoryEntry, StreamEvent
 from dex_flow.errors import (
     DefinitionError,
@@ -182,13 +183,17 @@ class EmbeddedEngine:
         writer = self._database.writer
         flows = [kernel.flow for kernel in self._kernels.values()]
         self._streams.remember(await writer.write(lambda connection: self._streams.prepare(connection, flows)))
-        worker_key = await writer.write(_insert_worker, durable="never", announce=False)
         directory = self._database.workers_directory
-        lock = WorkerLock.acquire(directory, worker_key)
+        registration = WorkerRegistration(directory)
+        try:
+            worker_key = await writer.write(registration.register, durable="never", announce=False)
+        except BaseException:
+            registration.close()
+            raise
         stack.push_async_callback(self._remove_worker, worker_key)
-        stack.callback(lock.close)
+        stack.callback(registration.close)
         beat = WriteRequest(
-            apply=partial(_beat, worker_key=worker_key), on_done=_ignore, durable="never", announce=False
+            apply=partial(raise_beat, worker_key=worker_key), on_done=_ignore, durable="never", announce=False
         )
         stack.callback(writer.every(_HEARTBEAT_SECONDS, lambda: writer.submit(beat)))
         worker = self._worker = Worker(
@@ -209,6 +214,12 @@ class EmbeddedEngine:
                 free_slots=lambda: worker.slots.free,
                 running_attempts=lambda: [(key, attempt.lease.epoch) for key, attempt in list(worker.running.items())],
                 cancel_attempt=worker.cancel,
+                remove_dead_workers=partial(
+                    writer.write,
+                    partial(remove_dead_workers, directory=directory),
+                    durable="never",
+                    announce=False,
+                ),
                 clock=self._clock,
             ),
             worker_key,
@@ -234,7 +245,7 @@ class EmbeddedEngine:
     async def _remove_worker(self, worker_key: int) -> None:
         remove_dead_worker(self._database.workers_directory, worker_key)
         await self._database.writer.write(
-            partial(_delete_worker, worker_key=worker_key), durable="never", announce=False
+            partial(delete_worker, worker_key=worker_key), durable="never", announce=False
         )
 
     def _mark_closed(self) -> None:
@@ -306,6 +317,8 @@ class EmbeddedEngine:
                 slots.held.difference_update(
                     (key, claim.step_execution_id, claim.attempt) for claim in held[0].changes.claimed
                 )
+            if worker is not None:
+                worker.hold_running()
             if error is not None and not future.done():
                 future.set_exception(error)
 
@@ -530,19 +543,6 @@ def _check_flows(flows: Sequence[Flow]) -> Sequence[Flow]:
 def _check_one_of(option: str, value: object, allowed: Sequence[object]) -> None:
     if value not in allowed:
         raise ValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def _insert_worker(connection: sqlite3.Connection) -> int:
-    cursor = connection.execute("INSERT INTO worker (pid, beat) VALUES (?, 0)", (os.getpid(),))
-    return int(cursor.lastrowid or 0)
-
-
-def _delete_worker(connection: sqlite3.Connection, worker_key: int) -> None:
-    connection.execute("DELETE FROM worker WHERE key = ?", (worker_key,))
-
-
-def _beat(connection: sqlite3.Connection, worker_key: int) -> None:
-    connection.execute("UPDATE worker SET beat = beat + 1 WHERE key = ?", (worker_key,))
 
 
 def _ignore(_: None, error: Exception | None) -> None:

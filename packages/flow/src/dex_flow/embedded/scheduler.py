@@ -58,6 +58,7 @@ class SchedulerPorts:
         free_slots: How many more attempts fit.
         running_attempts: Keys of this process's attempts with the epoch they began under.
         cancel_attempt: Stops one that no longer counts.
+        remove_dead_workers: Removes what workers left that died.
         clock: Microseconds since the epoch.
     """
 
@@ -67,6 +68,7 @@ class SchedulerPorts:
     free_slots: Callable[[], int]
     running_attempts: Callable[[], Sequence[tuple[AttemptKey, int]]]
     cancel_attempt: Callable[[AttemptKey], None]
+    remove_dead_workers: Callable[[], Awaitable[None]]
     clock: Callable[[], int]
 
 
@@ -154,6 +156,8 @@ class Scheduler:
         work += [self._apply(candidate, ClaimReady(), None) for candidate in findings.ready]
         if work:
             await asyncio.gather(*work)
+            if findings.lost:
+                await self._ports.remove_dead_workers()
             if len(findings.due) == _BATCH or len(findings.lost) == _BATCH:
                 self._wake.set()
 

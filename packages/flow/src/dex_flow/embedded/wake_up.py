@@ -29,6 +29,8 @@ _MAX_SOCKET_PATH_BYTES = 103  # the smallest limit of the systems we run on, wit
 _SETTLED_NANOSECONDS = 100_000_000
 _MAX_DATAGRAMS_PER_READ = 64
 _MAX_BIND_ATTEMPTS = 10
+# A socket's file is there a moment before its process can be reached through it.
+_YOUNG_SECONDS = 60.0
 
 _own_sockets: set[str] = set()
 os.register_at_fork(after_in_child=_own_sockets.clear)
@@ -88,6 +90,7 @@ class WakeUpReceiver:
             self._socket.close()
             raise
         self._loop.add_reader(self._socket.fileno(), self._read)
+        _remove_dead_sockets(self.path.parent.parent)
 
     def close(self) -> None:
         """Stop receiving; call it in the loop, or after that has closed."""
@@ -197,6 +200,34 @@ def _bind(receiving_socket: socket.socket, database_path: Path, name: str) -> Pa
             raise StorageError(f"cannot create the wake-up socket {path}: {error}") from error
         return path
     raise StorageError(f"cannot create a wake-up socket in {path.parent}: the folder vanishes again and again")
+
+
+def _remove_dead_sockets(folder_of_databases: Path) -> None:
+    """Remove the sockets of killed processes, also those of databases that nobody opens any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        probe.setblocking(False)
+        for path in _list_sockets(folder_of_databases):
+            try:
+                if path.name in _own_sockets or time.time() - path.lstat().st_mtime < _YOUNG_SECONDS:
+                    continue
+                probe.connect(os.fspath(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                _remove_if_empty(path.parent)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    logger.debug("cannot tell whether anybody listens at %s: %r", path, error)
+
+
+def _list_sockets(folder_of_databases: Path) -> list[Path]:
+    sockets = []
+    for name in os.listdir(folder_of_databases):
+        folder = folder_of_databases / name
+        try:
+            sockets += [folder / entry for entry in os.listdir(folder) if entry.endswith(_SUFFIX)]
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # another process has just closed and removed the folder, or it is none
+    return sockets
 
 
 def _remove_if_empty(folder: str | os.PathLike[str]) -> None:

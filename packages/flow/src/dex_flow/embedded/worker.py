@@ -131,6 +131,10 @@ class Worker:
             self._end(attempt)
             self._forget(attempt)
 
+    def hold_running(self) -> None:
+        """A command was undone that may have freed slots of attempts which run on: they hold them again."""
+        self.slots.held.update([key for key, attempt in self._attempts.items() if not attempt.is_over])
+
     def note_started(self, key: AttemptKey) -> None:
         """The start marker of an attempt is committed; one that was cancelled meanwhile holds no slot for it."""
         if key not in self._attempts:
