@@ -492,7 +492,8 @@ def test_waiting_for_a_state_that_a_closed_flow_cannot_reach_fails(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_wake_up_during_a_look_for_work_leads_to_another_look() -> None:
+@pytest.mark.parametrize("event", ["wake", "note_free_slot"])
+def test_what_happens_during_a_look_for_work_leads_to_another_look(event: str) -> None:
     async def main() -> None:
         looks = 0
         looked_again = asyncio.Event()
@@ -501,10 +502,11 @@ def test_a_wake_up_during_a_look_for_work_leads_to_another_look() -> None:
             nonlocal looks
             looks += 1
             if looks == 1:
-                scheduler.wake()  # a commit of another process that this read does not see any more
+                # A commit of another process that this read does not see, or a slot that it does not count.
+                getattr(scheduler, event)()
             else:
                 looked_again.set()
-            return _Findings(next_due=10**18)
+            return _Findings(next_due=10**18, has_backlog=event == "note_free_slot")
 
         async def command(flow_type: str, flow_id: str, command: Any, owner: int | None) -> None:
             raise AssertionError("there is no work")

@@ -91,6 +91,7 @@ class Scheduler:
         self._next_due: int | None = None
         self._has_other_workers = False
         self._has_backlog = False
+        self._has_freed = False
         self._beats: dict[int, tuple[int, float]] = {}
 
     def wake(self) -> None:
@@ -104,6 +105,7 @@ class Scheduler:
 
     def note_free_slot(self) -> None:
         """An attempt ended; what could not be claimed before may fit now."""
+        self._has_freed = True
         if self._has_backlog:
             self._wake.set()
 
@@ -137,6 +139,7 @@ class Scheduler:
 
     async def _look(self) -> None:
         now = self._ports.clock()
+        self._has_freed = False
         free = self._ports.free_slots()
         running = dict(self._ports.running_attempts())
         # What a commit notes from here on may be missing in what is read now, so it is added and not replaced.
@@ -148,6 +151,8 @@ class Scheduler:
         for key in findings.stale_attempts:
             self._ports.cancel_attempt(key)
             self.note_free_slot()
+        if self._has_backlog and self._has_freed:
+            self._wake.set()  # a slot got free that was not counted when the backlog was looked for
         # Not by `due_at`: this look's own finding needs no further one, and a wake-up that came meanwhile must stay.
         if findings.next_due is not None and (self._next_due is None or findings.next_due < self._next_due):
             self._next_due = findings.next_due
