@@ -327,8 +327,8 @@ def test_an_attempt_keeps_its_slot_when_the_commit_that_cancels_it_fails(tmp_pat
             await engine.invoke_rpc(flow, "b", submit, "second")
             steps = (await engine.describe_flow("b")).open_steps
             assert [step.status for step in steps if step.step_type == "Work"] == ["ready"]
-            assert engine._worker is not None
-            assert engine._worker.slots.free == 0
+            assert engine._commands.worker is not None
+            assert engine._commands.worker.slots.free == 0
             release.set()
             assert await result(engine, "a", "first") == "did first"
             assert await result(engine, "b", "second") == "did second"

@@ -48,7 +48,7 @@ def test_a_command_under_a_lease_that_has_changed_is_refused(tmp_path: Path, com
         async with EmbeddedEngine(tmp_path / "db", [flow], shutdown_grace=0) as engine:
             await engine.start_flow(flow, "f")
             await started.wait()
-            worker = engine._worker
+            worker = engine._commands.worker
             assert worker is not None
             (attempt,) = worker.running.values()
             lease: AttemptLease = attempt.lease
@@ -56,10 +56,10 @@ def test_a_command_under_a_lease_that_has_changed_is_refused(tmp_path: Path, com
 
             earlier = lease._replace(epoch=lease.epoch - 1) if wrong == "epoch" else lease._replace(worker_key=77)
             with pytest.raises(AttemptDiscardedError, match="taken over by another worker"):
-                await engine._submit(attempt.kernel, "f", command, lease=earlier)
+                await engine._commands.submit(attempt.kernel, "f", command, lease=earlier)
             assert await engine.describe_flow("f") == before
 
-            await engine._submit(attempt.kernel, "f", AttemptSucceeded(1, 1, "in time"), lease=lease)
+            await engine._commands.submit(attempt.kernel, "f", AttemptSucceeded(1, 1, "in time"), lease=lease)
             assert await engine.get_attribute("f", done) == "in time"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

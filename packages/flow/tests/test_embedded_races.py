@@ -261,7 +261,7 @@ def test_an_attempt_claimed_again_before_its_refused_start_was_noticed_runs(tmp_
             # The start marker is queued by now. Every command is a second later for the clock, so this RPC ends the
             # backoff of the refused start and claims the attempt again, both before the loop hears of either.
             kernel = engine._kernels["Jobs"]
-            both = engine._submit(kernel, "f", InvokeRpc("note", b'"k"'))
+            both = engine._commands.submit(kernel, "f", InvokeRpc("note", b'"k"'))
             committed = threading.Event()
             await_writer = engine._database.writer.write(lambda connection: committed.set(), durable="never")
             barrier = asyncio.ensure_future(await_writer)
@@ -287,7 +287,7 @@ def test_a_start_that_is_committed_after_its_cancellation_runs_nothing(tmp_path:
         path = tmp_path / "flows.db"
         async with EmbeddedEngine(path, [flow], shutdown_grace=0) as engine:
             await engine.start_flow(flow, "f")
-            worker = engine._worker
+            worker = engine._commands.worker
             assert worker is not None
             (key,) = worker.running
             writer = engine._database.writer
@@ -325,8 +325,8 @@ def test_a_cancelled_close_leaves_no_attempt_running(tmp_path: Path, monkeypatch
             async with EmbeddedEngine(tmp_path / "flows.db", [flow], shutdown_grace=3_600.0) as engine:
                 await engine.start_flow(flow, "f")
                 await started.wait()
-                assert engine._worker is not None
-                monkeypatch.setattr(engine._worker._idle, "wait", wait_in_grace)
+                assert engine._commands.worker is not None
+                monkeypatch.setattr(engine._commands.worker._idle, "wait", wait_in_grace)
 
         user = asyncio.create_task(use())
         await closing.wait()

@@ -16,20 +16,16 @@ from typing import Any, Literal, Self, TypeVar, get_args
 from dex_flow.codec import encode
 from dex_flow.declarations import Attribute, AttributeMap, Stream
 from dex_flow.embedded import queries
+from dex_flow.embedded.arguments import check_flow_id, check_flows, check_one_of
+from dex_flow.embedded.command_submission import CommandSubmission
 from dex_flow.embedded.command_transaction import (
-    AppliedCommand,
-    AttemptLease,
-    LiveEvents,
-    apply_command,
     check_definition,
 )
 from dex_flow.embedded.commit_feed import CommitFeed, commit_feed
 from dex_flow.embedded.committed_reads import CommittedReads
-from dex_flow.embedded.committed_states import CommittedState
 from dex_flow.embedded.database_file import Durability
 from dex_flow.embedded.flow_store import SqliteStateReader
-from dex_flow.embedded.group_writer import Durable, WriterCounters, WriteRequest
-from dex_flow.embedded.pure_failure_log import log_pure_failures
+from dex_flow.embedded.group_writer import WriterCounters, WriteRequest
 from dex_flow.embedded.reader_thread import ReaderThread
 from dex_flow.embedded.scheduler import Scheduler, SchedulerPorts
 from dex_flow.embedded.schema import initialize_schema
@@ -46,14 +42,11 @@ from dex_flow.errors import (
     EngineClosedError,
     FlowAlreadyStartedError,
     FlowDefinitionMismatchError,
-    InvalidFlowIdError,
 )
 from dex_flow.exception_text import storable_text
 from dex_flow.flow import Flow
 from dex_flow.kernel import (
     AttemptsLost,
-    AttemptStarted,
-    Command,
     InvokeRpc,
     Kernel,
     SkipTimer,
@@ -69,12 +62,7 @@ Value = TypeVar("Value")
 Input = TypeVar("Input")
 Output = TypeVar("Output")
 
-MAX_FLOW_ID_CHARACTERS = 256
 _HEARTBEAT_SECONDS = 1.0
-
-
-# What a caller was told is done, and the marker without which a crash would repeat an effect.
-_ALWAYS_FLUSHED = (StartFlow, InvokeRpc, SkipTimer, StopFlow, AttemptStarted)
 
 
 def _system_clock() -> int:
@@ -125,7 +113,7 @@ class EmbeddedEngine:
             )
         self._path = path
         self._kernels: dict[str, Kernel] = {}
-        for flow in _check_flows(flows):
+        for flow in check_flows(flows):
             if flow.flow_type in self._kernels:
                 raise DefinitionError(f"two flows have the type {flow.flow_type!r}")
             self._kernels[flow.flow_type] = Kernel(flow)
@@ -140,8 +128,7 @@ class EmbeddedEngine:
         self._reads: CommittedReads
         self._is_open = False
         self._exit = contextlib.AsyncExitStack()
-        self._worker: Worker | None = None
-        self._scheduler: Scheduler | None = None
+        self._commands: CommandSubmission
         self._database: SharedDatabase
         self._reader: ReaderThread
         self._feed: CommitFeed
@@ -162,6 +149,16 @@ class EmbeddedEngine:
             self._watchers = Watchers(self._loop)
             self._reads = CommittedReads(self._reader, self._watchers, self._kernels, self._clock, self._check_open)
             stack.push_async_callback(self._reads.close)
+            self._commands = CommandSubmission(
+                self,
+                self._kernels,
+                self._database,
+                self._feed,
+                self._streams,
+                self._reads.states,
+                self._clock,
+                self._check_open,
+            )
             stack.callback(self._feed.listen(self._on_local_commit))
             receiver = WakeUpReceiver(self._database.path, self._on_foreign_commit, self._loop)
             stack.callback(receiver.close)
@@ -196,20 +193,20 @@ class EmbeddedEngine:
             apply=partial(raise_beat, worker_key=worker_key), on_done=_ignore, durable="never", announce=False
         )
         stack.callback(writer.every(_HEARTBEAT_SECONDS, lambda: writer.submit(beat)))
-        worker = self._worker = Worker(
+        worker = self._commands.worker = Worker(
             worker_key,
             self._max_concurrent_steps,
             writer,
             self._database.writer_state,
             self._streams,
             self._reads.load_snapshot,
-            self._submit,
+            self._commands.submit,
             partial(self._feed.changed, known_to=self),
         )
-        self._scheduler = Scheduler(
+        scheduler = self._commands.scheduler = Scheduler(
             SchedulerPorts(
                 read=self._reader.read,
-                command=self._apply_for_scheduler,
+                command=self._commands.submit_for_scheduler,
                 fingerprints={name: kernel.flow.fingerprint for name, kernel in self._kernels.items()},
                 free_slots=lambda: worker.slots.free,
                 running_attempts=lambda: [(key, attempt.lease.epoch) for key, attempt in list(worker.running.items())],
@@ -226,21 +223,21 @@ class EmbeddedEngine:
             directory,
             self._worker_timeout,
         )
-        task = asyncio.create_task(self._scheduler.run())
+        task = asyncio.create_task(scheduler.run())
         stack.push_async_callback(self._stop_worker, task)
 
     async def _stop_worker(self, scheduler_task: asyncio.Task[None]) -> None:
         await _cancel(scheduler_task)
-        worker = self._worker
+        worker = self._commands.worker
         assert worker is not None
-        self._scheduler = None
+        self._commands.scheduler = None
         try:
             left = await worker.stop(self._shutdown_grace)
         finally:
-            self._worker = None
+            self._commands.worker = None
         message = "the worker was stopped during the attempt"
         for kernel, flow_id in left:
-            await self._submit(kernel, flow_id, AttemptsLost(message), lost_owner=worker.slots.worker_key)
+            await self._commands.submit(kernel, flow_id, AttemptsLost(message), lost_owner=worker.slots.worker_key)
 
     async def _remove_worker(self, worker_key: int) -> None:
         remove_dead_worker(self._database.workers_directory, worker_key)
@@ -251,116 +248,6 @@ class EmbeddedEngine:
     def _mark_closed(self) -> None:
         self._is_open = False
         self._watchers.wake_all()
-
-    # Commands
-
-    def _submit(
-        self,
-        kernel: Kernel,
-        flow_id: str,
-        command: Command,
-        *,
-        lease: AttemptLease | None = None,
-        live_events: list[LiveEvents] | None = None,
-        lost_owner: int | None = None,
-    ) -> asyncio.Future[AppliedCommand]:
-        """Queue one command. What its commit brings along happens even when nobody waits for the result."""
-        self._check_open()
-        future: asyncio.Future[AppliedCommand] = self._loop.create_future()
-        is_registered = kernel is self._kernels.get(kernel.flow.flow_type)
-        worker = self._worker if is_registered else None
-        state = self._database.writer_state
-        slots = None if worker is None else worker.slots
-        held: list[AppliedCommand] = []
-
-        def apply(connection: sqlite3.Connection) -> AppliedCommand:
-            applied = apply_command(
-                connection,
-                kernel,
-                flow_id,
-                self._clock(),
-                command,
-                state=state,
-                streams=self._streams,
-                author=self if is_registered else None,
-                slots=slots,
-                lease=lease,
-                live_events=live_events,
-                lost_owner=lost_owner,
-            )
-            if applied.changes is not None:
-                held.append(applied)
-                changes = applied.changes
-                is_work = changes.has_ready or changes.cancelled or changes.next_due is not None
-                # Under an unregistered definition this engine does none of the work itself.
-                author = self if is_registered else kernel
-                self._feed.changed(flow_id, self if is_registered else None, author if is_work else None)
-            return applied
-
-        def done(applied: AppliedCommand | None, error: Exception | None) -> None:
-            if applied is not None:
-                changes = applied.changes
-                if changes is not None:
-                    if is_registered:
-                        self._reads.states.put(
-                            flow_id,
-                            CommittedState(kernel, applied.version, changes.status, changes.header, changes.known),
-                        )
-                    else:
-                        self._reads.states.forget(flow_id)
-                self._follow_up(kernel, flow_id, applied, worker, lease)
-                if not future.done():
-                    future.set_result(applied)
-                return
-            if slots is not None and held and held[0].changes is not None:
-                key = held[0].flow_key
-                slots.held.difference_update(
-                    (key, claim.step_execution_id, claim.attempt) for claim in held[0].changes.claimed
-                )
-            if worker is not None:
-                worker.hold_running()
-            if error is not None and not future.done():
-                future.set_exception(error)
-
-        durable: Durable = "always" if isinstance(command, _ALWAYS_FLUSHED) else "engine"
-        request = WriteRequest(apply=apply, on_done=done, loop=self._loop, durable=durable, raises_before_writing=True)
-        self._database.writer.submit(request)
-        return future
-
-    def _follow_up(
-        self,
-        kernel: Kernel,
-        flow_id: str,
-        applied: AppliedCommand,
-        worker: Worker | None,
-        lease: AttemptLease | None,
-    ) -> None:
-        changes = applied.changes
-        if changes is None:
-            return
-        log_pure_failures(flow_id, changes)
-        if worker is not None:
-            for step_id, attempt in changes.cancelled:
-                worker.cancel((applied.flow_key, step_id, attempt))
-            if worker is self._worker:
-                for claim in changes.claimed:
-                    key = (applied.flow_key, claim.step_execution_id, claim.attempt)
-                    if lease is not None and key == lease.slot:
-                        worker.note_started(key)
-                    else:
-                        worker.start(kernel, flow_id, applied, claim)
-        if self._scheduler is not None:
-            if changes.next_due is not None:
-                self._scheduler.due_at(changes.next_due)
-            if changes.has_ready:
-                self._scheduler.note_backlog()
-            elif lease is not None or changes.cancelled:
-                self._scheduler.note_free_slot()
-
-    async def _apply_for_scheduler(
-        self, flow_type: str, flow_id: str, command: Command, lost_owner: int | None
-    ) -> AppliedCommand:
-        return await self._submit(self._kernels[flow_type], flow_id, command, lost_owner=lost_owner)
 
     # Engine port
 
@@ -374,11 +261,12 @@ class EmbeddedEngine:
         already_started: Literal["error", "ignore"] = "error",
     ) -> bool:
         """See `Engine`."""
-        _check_flow_id(flow_id)
-        _check_one_of("already_started", already_started, ("error", "ignore"))
+        self._check_open()
+        check_flow_id(flow_id)
+        check_one_of("already_started", already_started, ("error", "ignore"))
         command = StartFlow(encode(input), request_id)
         try:
-            await self._submit(self._kernel(flow), flow_id, command)
+            await self._commands.submit(self._kernel(flow), flow_id, command)
         except FlowAlreadyStartedError:
             if already_started == "ignore":
                 return False
@@ -389,12 +277,13 @@ class EmbeddedEngine:
         self, flow: Flow, flow_id: str, rpc: Rpc[Input, Output], input: Input, *, request_id: str | None = None
     ) -> Output:
         """See `Engine`."""
+        self._check_open()
         kernel = self._kernel(flow)
         flow.rpc(rpc.name)
         data = encode(input)
         if rpc.read_only:
             return await self._read(lambda connection: self._read_rpc(connection, kernel, flow_id, rpc.name, data))
-        applied = await self._submit(kernel, flow_id, InvokeRpc(rpc.name, data, request_id))
+        applied = await self._commands.submit(kernel, flow_id, InvokeRpc(rpc.name, data, request_id))
         output: Output = applied.output
         return output
 
@@ -458,18 +347,18 @@ class EmbeddedEngine:
         self, *, flow_type: str | None = None, status: FlowStatus | None = None, limit: int = 100, after: str = ""
     ) -> Sequence[FlowDescription]:
         """See `Engine`."""
-        _check_one_of("status", status, (None, *get_args(FlowStatus)))
+        check_one_of("status", status, (None, *get_args(FlowStatus)))
         return await self._read(lambda connection: queries.list_flows(connection, flow_type, status, limit, after))
 
     async def skip_timer(self, flow_id: str, step_execution_id: int) -> bool:
         """See `Engine`."""
-        applied = await self._submit(await self._stored_kernel(flow_id), flow_id, SkipTimer(step_execution_id))
+        applied = await self._commands.submit(await self._stored_kernel(flow_id), flow_id, SkipTimer(step_execution_id))
         return bool(applied.output)
 
     async def stop_flow(self, flow_id: str, reason: str = "stopped") -> bool:
         """See `Engine`."""
         kernel = await self._stored_kernel(flow_id)
-        applied = await self._submit(kernel, flow_id, StopFlow(storable_text(reason)))
+        applied = await self._commands.submit(kernel, flow_id, StopFlow(storable_text(reason)))
         return bool(applied.output)
 
     @property
@@ -509,7 +398,7 @@ class EmbeddedEngine:
 
     def _on_local_commit(self, changed: Mapping[str, object], authors: frozenset[object]) -> None:
         self._watchers.on_commit({flow_id: known_to is self for flow_id, known_to in changed.items()})
-        if self._scheduler is not None and authors - {self}:
+        if self._commands.scheduler is not None and authors - {self}:
             with contextlib.suppress(RuntimeError):  # the loop closed meanwhile
                 self._loop.call_soon_threadsafe(self._wake_scheduler)
 
@@ -518,31 +407,8 @@ class EmbeddedEngine:
         self._reads.note_foreign_commit()
 
     def _wake_scheduler(self) -> None:
-        if self._scheduler is not None:
-            self._scheduler.wake()
-
-
-def _check_flow_id(flow_id: str) -> None:
-    if not isinstance(flow_id, str) or not flow_id:
-        raise InvalidFlowIdError(f"a flow ID must be non-empty text, not {flow_id!r}")
-    if len(flow_id) > MAX_FLOW_ID_CHARACTERS:
-        raise InvalidFlowIdError(f"a flow ID has at most {MAX_FLOW_ID_CHARACTERS} characters, this one {len(flow_id)}")
-    try:
-        flow_id.encode()
-    except UnicodeEncodeError:
-        raise InvalidFlowIdError(f"flow ID {flow_id!a} is not valid Unicode text") from None
-
-
-def _check_flows(flows: Sequence[Flow]) -> Sequence[Flow]:
-    wrong = [flows] if isinstance(flows, Flow) else [flow for flow in flows if not isinstance(flow, Flow)]
-    if wrong:
-        raise DefinitionError(f"flows must be a list of Flow definitions, not {wrong[0]!r}")
-    return flows
-
-
-def _check_one_of(option: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        if self._commands.scheduler is not None:
+            self._commands.scheduler.wake()
 
 
 def _ignore(_: None, error: Exception | None) -> None:
