@@ -532,3 +532,26 @@ def test_what_happens_during_a_look_for_work_leads_to_another_look(event: str) -
         task.cancel()
 
     asyncio.run(main())
+
+
+def test_a_failure_whose_text_is_no_unicode_is_logged_as_text_that_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fall_over(name: str) -> str:
+        raise ConnectionError("half a pair: \ud800")
+
+    flow = make_flow(fall_over, once=True)
+
+    async def scenario() -> None:
+        async with EmbeddedEngine(tmp_path / "db", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            await engine.invoke_rpc(flow, "f", submit, "a")
+            await engine.wait_until("f", lambda view: view.get(lost))
+
+    with caplog.at_level(logging.WARNING, logger="dex_flow"):
+        asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    (record,) = [record for record in caplog.records if "failed in attempt" in record.getMessage()]
+    assert record.exc_info is None
+    assert "Traceback" in record.getMessage()
+    assert "half a pair: \ufffd" in record.getMessage()
+    logging.Formatter().format(record).encode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["describe_exception", "storable_text"]
+import traceback
+
+__all__ = ["describe_exception", "storable_text", "unstorable_traceback"]
 
 MAX_CHARACTERS = 4_000
 
@@ -23,3 +25,15 @@ def describe_exception(error: BaseException) -> tuple[str, str]:
     except Exception as raised:
         message = f"(its text cannot be shown: {type(raised).__name__})"
     return storable_text(type(error).__name__), storable_text(message)
+
+
+def unstorable_traceback(error: BaseException | None) -> str | None:
+    """The repaired traceback of an exception that cannot be logged as it is; None when it can.
+
+    A handler that writes UTF-8 loses a record whose traceback has a lone surrogate.
+    """
+    if error is None:
+        return None
+    text = "".join(traceback.format_exception(error)).rstrip()
+    repaired = text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return None if repaired == text else repaired

@@ -23,7 +23,7 @@ from dex_flow.embedded.group_writer import GroupWriter, WriteRequest
 from dex_flow.embedded.stream_store import StreamStore
 from dex_flow.embedded.writer_state import WriterState
 from dex_flow.errors import DexFlowError, EngineClosedError, FlowDefinitionMismatchError, FlowNotFoundError
-from dex_flow.exception_text import describe_exception
+from dex_flow.exception_text import describe_exception, unstorable_traceback
 from dex_flow.kernel import (
     AttemptDiscardedError,
     AttemptFailed,
@@ -325,15 +325,17 @@ def _log_last_failure(attempt: RunningAttempt, failure: AttemptFailure, applied:
     changes = applied.changes
     if changes is None or attempt.step_execution_id in decode_header(changes.header).steps:
         return
+    traceback = unstorable_traceback(attempt.error)
     logger.warning(
-        "step %s (execution %d) of flow %r failed in attempt %d, its last one: %s: %s",
+        "step %s (execution %d) of flow %r failed in attempt %d, its last one: %s: %s%s",
         attempt.claim.step_type,
         attempt.step_execution_id,
         attempt.flow_id,
         attempt.attempt,
         failure.error_type,
         failure.message,
-        exc_info=attempt.error,
+        "" if traceback is None else f"\n{traceback}",
+        exc_info=attempt.error if traceback is None else None,
     )
 
 
