@@ -28,12 +28,12 @@ from dex_flow import (
     dead_end,
     go_to,
 )
-from dex_flow.embedded import EmbeddedEngine, pending_rows, watchers
+from dex_flow.embedded import EmbeddedEngine, committed_reads, pending_rows, watchers
 from dex_flow.embedded.committed_states import CommittedState, NotKnownError, view_known
 from dex_flow.embedded.pending_rows import PendingRows, _ManyRows
 from dex_flow.embedded.schema import initialize_schema
 from dex_flow.embedded.writer_state import WriterState
-from dex_flow.kernel import Changes, HistoryRow, Kernel, KnownState, StartFlow, StoredRequest
+from dex_flow.kernel import Changes, HistoryRow, Kernel, KnownState, StartFlow, StoredRequest, timestamp
 from dex_flow.testing import MemoryStore
 
 DEADLINE = 60.0
@@ -246,7 +246,7 @@ def test_a_refused_transaction_leaves_nothing_in_memory(tmp_path: Path, monkeypa
 
 
 def test_a_wait_is_answered_from_memory_and_by_other_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchers, "_FALLBACK_SECONDS", 10 * DEADLINE)
+    monkeypatch.setattr(committed_reads, "_FALLBACK_SECONDS", 10 * DEADLINE)
 
     async def scenario() -> None:
         flow, other_definition = make_flow(), make_flow()
@@ -307,7 +307,25 @@ def test_a_foreign_commit_wakes_only_those_whose_execution_it_changed() -> None:
         with watching.watch("same") as same, watching.watch("other") as other, watching.watch("stream") as stream:
             same.version, other.version = 3, 3
             assert sorted(watching.watched) == ["other", "same", "stream"]
-            watching.on_foreign_commit({"same": 3, "other": 4, "stream": 3, "unwatched": 1})
+            watching.look({"same": 3, "other": 4, "stream": 3, "unwatched": 1}, checks_time=False)
             assert [watch.event.is_set() for watch in (same, other, stream)] == [False, True, True]
+            watching.look({"same": 3}, checks_time=True)
+            assert same.event.is_set()
 
     asyncio.run(scenario())
+
+
+def test_a_wait_for_a_time_needs_no_commit(tmp_path: Path) -> None:
+    now = [1_750_000_000_000_000]
+
+    async def scenario() -> None:
+        flow = make_flow()
+        async with EmbeddedEngine(tmp_path / "sums.db", [flow], clock=lambda: now[0]) as engine:
+            await engine.start_flow(flow, "sum")
+            due = timestamp(now[0] + 1_000_000)
+            waiting = asyncio.create_task(engine.wait_until("sum", lambda view: view.now >= due))
+            await engine.describe_flow("sum")
+            now[0] += 2_000_000
+            assert await waiting
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))

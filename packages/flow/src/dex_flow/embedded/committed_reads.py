@@ -23,6 +23,8 @@ __all__ = ["CommittedReads"]
 
 Value = TypeVar("Value")
 
+_FALLBACK_SECONDS = 0.5
+
 
 class CommittedReads:
     """Reads of one open engine; used on its event loop.
@@ -54,7 +56,8 @@ class CommittedReads:
         self._check_open = check_open
         self._loop = asyncio.get_running_loop()
         self._has_foreign_news = False
-        self._foreign_look: asyncio.Task[None] | None = None
+        self._checks_time = False
+        self._look: asyncio.Task[None] | None = None
 
     # Snapshots
 
@@ -152,27 +155,37 @@ class CommittedReads:
     def note_foreign_commit(self) -> None:
         """Another process has committed something."""
         self._has_foreign_news = True
-        if self._foreign_look is None or self._foreign_look.done():
-            self._foreign_look = self._loop.create_task(self._look_at_foreign_commits())
+        if self._look is None or self._look.done():
+            self._look = self._loop.create_task(self._look_at_file())
+
+    async def look_regularly(self) -> None:
+        """Wake-ups between processes are hints; this bounds what a lost one costs, and goes with the clock."""
+        while True:
+            await asyncio.sleep(_FALLBACK_SECONDS)
+            self._checks_time = True
+            self.note_foreign_commit()
 
     async def close(self) -> None:
         """Look no more."""
-        if self._foreign_look is not None:
-            self._foreign_look.cancel()
+        if self._look is not None:
+            self._look.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._foreign_look
+                await self._look
 
-    async def _look_at_foreign_commits(self) -> None:
+    async def _look_at_file(self) -> None:
         """Wake those whose execution has changed; one look at a time, whatever comes meanwhile."""
         while self._has_foreign_news:
-            self._has_foreign_news = False
+            checks_time, self._has_foreign_news, self._checks_time = self._checks_time, False, False
+            watched = self._watchers.watched
+            if not watched:
+                return
             try:
-                versions = await self._reader.read(partial(queries.read_versions, flow_ids=self._watchers.watched))
+                versions = await self._reader.read(partial(queries.read_versions, flow_ids=watched))
             except (EngineClosedError, StorageError):
                 # Who waits reads the file itself and gets the error.
                 self._watchers.wake_all()
             else:
-                self._watchers.on_foreign_commit(versions)
+                self._watchers.look(versions, checks_time=checks_time)
 
 
 def _name_code(code: Any) -> str:

@@ -164,7 +164,7 @@ class EmbeddedEngine:
             stack.callback(receiver.close)
             self._is_open = True
             stack.callback(self._mark_closed)
-            fallback = asyncio.create_task(self._watchers.wake_regularly())
+            fallback = asyncio.create_task(self._reads.look_regularly())
             stack.push_async_callback(_cancel, fallback)
             if self._runs_worker:
                 await self._start_worker(stack)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Watch", "Watchers"]
 
-_FALLBACK_SECONDS = 0.5
-
 
 class Watch:
     """One who waits for changes of an execution.
@@ -69,11 +67,16 @@ class Watchers:
         """IDs of the executions that somebody waits for."""
         return list(self._watches)
 
-    def on_foreign_commit(self, versions: Mapping[str, int]) -> None:
-        """A commit of another process; wake whoever has not looked at these versions."""
+    def look(self, versions: Mapping[str, int], *, checks_time: bool) -> None:
+        """Wake whoever has not seen these versions.
+
+        Args:
+            versions: By flow ID, what the file has now.
+            checks_time: Whether to check those too who have seen them: what they wait for may depend on the clock.
+        """
         for flow_id, version in versions.items():
-            for watch in self._watches.get(flow_id, ()):
-                if watch.version != version:
+            for watch in tuple(self._watches.get(flow_id, ())):
+                if watch.version != version or (checks_time and (watch.check is None or watch.check())):
                     watch.event.set()
 
     def wake_all(self) -> None:
@@ -81,12 +84,6 @@ class Watchers:
         for watching in self._watches.values():
             for watch in watching:
                 watch.event.set()
-
-    async def wake_regularly(self) -> None:
-        """Wake-ups between processes are hints; this bounds what a lost one costs."""
-        while True:
-            await asyncio.sleep(_FALLBACK_SECONDS)
-            self.wake_all()
 
     def _wake(self, changed: Mapping[str, bool]) -> None:
         for flow_id, is_in_memory in changed.items():
