@@ -115,6 +115,8 @@ class SessionOracle:
         self._turn_count = 0
         self._is_cancelled = False
         self._model_result: str | None = None
+        self._failed_turns: dict[str, str] = {}
+        self._last_turn: tuple[str, str] | None = None
         self._model_steps = 0
         self._continuations = 0
         self._model_attempts = 0
@@ -356,10 +358,21 @@ class SessionOracle:
             expected = AgentStatus.RUNNING_TOOLS if is_calling else AgentStatus.RUNNING_MODEL
         assert (state.status, state.active_turn_id, state.turn_count) == (expected, self.turn, self._turn_count)
         assert state.last_message_sequence == self.last_sequence
+        self._check_last_turn_error(state)
         counts = (state.turn_model_step_count, state.turn_continuation_count, state.turn_tool_call_count)
         assert counts == (self._model_steps, self._continuations, len(self.calls))
         assert (("FrameworkRunState", "") in store.attributes) == (self._model_steps > 0)
         assert (("TurnCancellationRequest", "") in store.attributes) == self._is_cancelled
+
+    def _check_last_turn_error(self, state: AgentState) -> None:
+        error = state.last_turn_error
+        is_failing = self._model_result == "turn_failed" or self._is_model_too_late()
+        if error is not None and not (is_failing and error.turn_id == self.turn):
+            assert f"{error.type}: {error.message}" == self._failed_turns.get(error.turn_id)
+        if self._last_turn is not None and self.turn is None:
+            turn, ending = self._last_turn
+            assert ending != "turn_completed" or error is None
+            assert ending != "turn_failed" or (error is not None and error.turn_id == turn)
 
     def _check_interrupts(self, written: dict[str, dict[str, bytes | None]]) -> None:
         data = written.get("PendingInterrupts", {}).get("")
@@ -431,6 +444,7 @@ class SessionOracle:
                 assert call.cancel_attempts <= ATTEMPTS
             case "ApplyTurnControl":
                 assert self.control is not None
+                self._is_model_retried = False
             case "RecordTurnFailure":
                 if self._is_model_too_late():
                     self._model_result = "turn_failed"
@@ -496,7 +510,11 @@ class SessionOracle:
         assert all(call.phase is Phase.FINAL for call in self.calls), "a turn ended before its calls"
         if ending != "turn_completed":
             self._expect_end_of_transcript(ending)
-        if ending != "turn_failed":
+        assert self.turn is not None
+        self._last_turn = (self.turn, ending)
+        if ending == "turn_failed":
+            self._failed_turns[self.turn] = payload["error"]
+        else:
             assert payload["message_count"] == self._turn_messages
         if ending == "turn_steered":
             assert payload["steered_message_count"] == len(self.steered) > 0

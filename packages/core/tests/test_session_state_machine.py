@@ -67,7 +67,7 @@ def test_the_session_keeps_its_promises_in_every_history(shard: int) -> None:
             seed(base * 10_000 + shard)(Machine),
             settings=settings(
                 max_examples=SHARD_HISTORIES,
-                stateful_step_count=40,
+                stateful_step_count=30,
                 deadline=None,
                 derandomize=False,
                 database=None,
