@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
-from dex_flow.embedded import command_transaction, committed_reads, database_file, engine
+from dex_flow.embedded import command_submission, command_transaction, committed_reads, database_file
 from dex_flow.kernel import InvokeRpc
 
 __all__ = ["Operation", "Recording", "Statement", "record_statements", "recordable_connections"]
@@ -115,7 +115,7 @@ def record_statements(recording: Recording) -> Iterator[None]:
         return snapshot
 
     with (
-        mock.patch.object(engine, "apply_command", apply),
+        mock.patch.object(command_submission, "apply_command", apply),
         mock.patch.object(committed_reads.CommittedReads, "read_snapshot", load),
     ):
         yield
