@@ -11,6 +11,7 @@ from enum import Enum
 from dex_agents.session.texts import QUESTION_DEADLINE_PASSED, QUESTION_DECLINED
 from dex_agents.session.tool_values import AgentToolCallRecord, CancellationReason, ToolEffect
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
+from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES
 
 __all__ = ["SECOND", "CallModel", "Phase"]
 
@@ -49,6 +50,16 @@ STATUSES = {
     Phase.TASK_QUESTION: {Status.AWAITING_ANSWER},
     Phase.ABANDONED: {Status.WAITING_FOR_TASK, Status.AWAITING_ANSWER},
 }
+
+#: Where a record may be after one commit, which may hold several moves.
+LATER_STATUSES: dict[Status, set[Status]] = {}
+for _status in Status:
+    _reachable, _open = {_status}, [_status]
+    while _open:
+        _new = ALLOWED_STATUS_MOVES[_open.pop()] - _reachable
+        _reachable |= _new
+        _open += _new
+    LATER_STATUSES[_status] = _reachable
 
 
 @dataclass

@@ -467,7 +467,6 @@ class SessionMachine(RuleBasedStateMachine):
             self.driver.stop_worker()
         self.note_discarded(running)
 
-    @precondition(lambda self: self.oracle.turn or not self.driver.has_worker)
     @rule()
     def worker_gets_busy_or_free(self) -> None:
         if self.driver.has_worker:

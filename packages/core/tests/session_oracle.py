@@ -38,7 +38,7 @@ from dex_agents.session.tool_values import (
     ToolEffect,
 )
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
-from dex_agents.session.transition_rules import ALLOWED_STATUS_MOVES, FINAL_STATUSES
+from dex_agents.session.transition_rules import FINAL_STATUSES
 from dex_agents.session.values import (
     AgentMessage,
     AgentState,
@@ -51,7 +51,7 @@ from dex_flow.codec import decode
 from dex_flow.kernel import Changes, decode_header, microseconds
 from dex_flow.testing import MemoryStore
 
-from .session_call_model import ATTEMPTS, BACKOFFS, RETRY_WINDOW, CallModel, Phase
+from .session_call_model import ATTEMPTS, BACKOFFS, LATER_STATUSES, RETRY_WINDOW, CallModel, Phase
 from .session_strategies import Configuration, wants_valid_built_in
 
 __all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
@@ -59,27 +59,13 @@ __all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
 DEADLINE_SECONDS = 100
 MAX_CONTINUATIONS = 2
 
-_CONTROL_STEPS = {
-    "RunModel",
-    "ResumeTurn",
-    "ApplyTurnControl",
-    "ApplyTurnControlNote",
-    "RecordTurnFailure",
-    "RecordTurnFailureNote",
-}
+_CONTROL_STEPS = {"RunModel", "ResumeTurn", "ApplyTurnControl", "RecordTurnFailure"}
+_CONTROL_STEPS |= {"ApplyTurnControlNote", "RecordTurnFailureNote"}
 _HEADERS = {
     "turn_failed": TURN_FAILURE_NOTE_HEADER,
     "turn_steered": TURN_STEERED_NOTE_HEADER,
     "turn_cancelled": TURN_CANCELLED_NOTE_HEADER,
 }
-_LATER_STATUSES: dict[Status, set[Status]] = {}
-for _status in Status:
-    _reachable, _open = {_status}, [_status]
-    while _open:
-        _new = ALLOWED_STATUS_MOVES[_open.pop()] - _reachable
-        _reachable |= _new
-        _open += _new
-    _LATER_STATUSES[_status] = _reachable
 
 
 class Decision(NamedTuple):
@@ -334,7 +320,7 @@ class SessionOracle:
             record, before = decode(AgentToolCallRecord, data), self._records.get(key)
             if before is not None:
                 assert before.status not in FINAL_STATUSES or record == before, "a final record changed"
-                assert record.status in _LATER_STATUSES[before.status], f"{before.status} became {record.status}"
+                assert record.status in LATER_STATUSES[before.status], f"{before.status} became {record.status}"
             self._records[key] = record
         assert set(self._records) == {call.tool_call_id for call in self.calls}
         for order, call in enumerate(self.calls):
