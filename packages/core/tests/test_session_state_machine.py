@@ -38,11 +38,6 @@ COMMON = {
     "tool_task_started",
     "PollToolTask claimed",
     "steered: an attempt runs",
-    "steered: free to start",
-    "steered: waits for an approval",
-    "turn_cancelled: an attempt runs",
-    "turn_cancelled: waits for an approval",
-    "turn_cancelled: its remote work is polled",
 }
 
 
