@@ -108,19 +108,20 @@ class CommittedReads:
                 return condition(DetachedView(SqliteStateReader(connection, row), flow_id, self._clock())), row
             return self._view(kernel, flow_id, connection, row, condition), row
 
-        found: list[Value] = []
+        # Versions in memory that satisfied the condition, with its value.
+        found: list[tuple[int, Value]] = []
 
         def is_over() -> bool:
             state = self.states.get(flow_id)
-            if state is None:
-                return True
+            if state is None or (watch.version is not None and state.version < watch.version):
+                return True  # others have gone on since this engine's last commit
             try:
                 value = view_known(state, flow_id, self._clock(), condition)
             except (Exception, SystemExit, asyncio.CancelledError):
                 return True  # the evaluation that follows reads the file, or raises the same to whoever waits
             watch.version = state.version
             if value is not None and value is not False:
-                found.append(value)
+                found.append((state.version, value))
             return bool(found) or state.status != "open"
 
         deadline = None if timeout is None else self._loop.time() + timeout
@@ -133,8 +134,9 @@ class CommittedReads:
                 value, row = await self._reader.read(evaluate)
                 if value is not None and value is not False:
                     return value
-                if found:
-                    return found[0]
+                if found and found[-1][0] > row.version:
+                    return found[-1][1]
+                found.clear()  # that may have been over before this call began
                 if row.status != "open":
                     raise FlowClosedError(flow_id, row.status, decode_header(row.header).failure)
                 watch.version = row.version
@@ -148,7 +150,7 @@ class CommittedReads:
                         f"it is {row.status}, with {_list_steps(row)}"
                     ) from None
                 if found:
-                    return found[0]
+                    return found[0][1]
 
     # Commits of other processes
 
