@@ -114,3 +114,30 @@ def test_a_wait_does_not_end_with_a_state_that_was_over_before_it_began(tmp_path
             assert await waiting
 
     run(main())
+
+
+def test_what_failed_code_changed_in_place_is_undone(tmp_path: Path) -> None:
+    async def main() -> None:
+        flow = make_flow()
+        async with EmbeddedEngine(tmp_path / "flows.sqlite3", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            with pytest.raises(ValueError, match="after the change"):
+                await engine.invoke_rpc(flow, "f", add_and_fail, "undone")
+            assert await engine.invoke_rpc(flow, "f", read_names, None) == ["first"]
+
+    run(main())
+
+
+def test_a_caller_that_changes_an_output_changes_nothing_stored(tmp_path: Path) -> None:
+    async def main() -> None:
+        flow = make_flow()
+        async with EmbeddedEngine(tmp_path / "flows.sqlite3", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            output = await engine.invoke_rpc(flow, "f", read_basket, None)
+            output.items.append("the caller's")
+            assert (await engine.invoke_rpc(flow, "f", read_basket, None)).items == ["first"]
+            output = await engine.invoke_rpc(flow, "f", put_basket, "second")
+            output.items.append("the caller's")
+            assert (await engine.invoke_rpc(flow, "f", read_basket, None)).items == ["second"]
+
+    run(main())

@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class StateView(Protocol):
-    """Reads of one consistent state. Values are shared: treat them as immutable."""
+    """Reads of one consistent state. What is changed in place is not stored: pass it to `Transaction.set`."""
 
     @property
     def flow_id(self) -> str:

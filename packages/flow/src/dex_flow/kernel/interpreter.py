@@ -143,7 +143,7 @@ class Kernel:
         stored = reader.header()
         if stored is None:
             raise FlowNotFoundError(flow_id)
-        overlay = Overlay(self.flow, reader, 0, known, isolates=True)
+        overlay = Overlay(self.flow, reader, 0, known)
         return code(KernelView(overlay, flow_id, max(now, decode_last_now(stored))))
 
     def read_rpc(self, reader: StateReader, flow_id: str, now: int, name: str, input: bytes) -> Any:

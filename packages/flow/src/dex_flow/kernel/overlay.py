@@ -1,7 +1,8 @@
 """Uncommitted state over stored state, with an undo journal.
 
-Values are shared, never copied: pure code treats them as immutable. Values are encoded when the piece of code that set
-them ends, so that a value that cannot be stored, or not be read as its declared type, fails that piece alone.
+Values whose types allow it are shared; others are decoded for every read, so that what code changes in place without
+setting it, or before it fails, changes nothing. Values are encoded when the piece of code that set them ends, so that a
+value that cannot be stored, or not be read as its declared type, fails that piece alone.
 """
 
 from __future__ import annotations
@@ -31,13 +32,11 @@ class Overlay:
         reader: Stored state, for what is not known of it.
         next_message: ID of the next message.
         known: What is known of exactly that state; what is read is added.
-        isolates: Whether values that could be changed in place are decoded for this overlay alone.
     """
 
     __slots__ = (
         "_dirty",
         "_flow",
-        "_isolates",
         "_journal",
         "_reader",
         "consumed",
@@ -55,12 +54,9 @@ class Overlay:
         reader: StateReader,
         next_message: int,
         known: KnownState | None = None,
-        *,
-        isolates: bool = False,
     ) -> None:
         self._flow = flow
         self._reader = reader
-        self._isolates = isolates
         self.known = KnownState() if known is None else known
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._dirty: list[Key] = []
@@ -144,14 +140,12 @@ class Overlay:
     def get(self, name: str, key: str) -> Any:
         slot = (name, key)
         if slot in self.written:
-            pending = self.written[slot]
-            return None if pending is None else pending.value
-        known = self.known.slots.get(slot, _MISSING)
-        if known is _MISSING:
-            known = self._find(name, key)
-        if known is None or not self._isolates:
-            return None if known is None else known.value
-        return self._isolated(name, [known])[0]
+            found = self.written[slot]
+        else:
+            found = self.known.slots.get(slot, _MISSING)
+            if found is _MISSING:
+                found = self._find(name, key)
+        return None if found is None else self._own(self.declaration(name).value_type, found)
 
     def _find(self, name: str, key: str) -> KnownValue | None:
         known = self.known.ranges.get(name)
@@ -163,12 +157,11 @@ class Overlay:
         self.known.add_value(name, key, value)
         return value
 
-    def _isolated(self, name: str, values: Sequence[KnownValue]) -> list[Any]:
-        """The values, decoded anew unless sharing them is safe."""
-        value_type = self.declaration(name).value_type
-        if not self._isolates or is_immutable_type(value_type):
-            return [value.value for value in values]
-        return [decode(value_type, value.data) for value in values if value.data is not None]
+    def _own(self, value_type: Any, known: KnownValue) -> Any:
+        """The value for code that may change it in place; what the current piece of code has set is its own already."""
+        if known.data is None or is_immutable_type(value_type):
+            return known.value
+        return decode(value_type, known.data)
 
     def set(self, name: str, key: str, value: Any) -> None:
         self.declaration(name)
@@ -197,13 +190,13 @@ class Overlay:
             }
             stored_wanted = None if limit is None else limit + len(own)
         stored = self._stored_range(name, at_least, below, stored_wanted, newest_first)
+        value_type = self.declaration(name).value_type
         if not own:
-            if not self._isolates:
+            if is_immutable_type(value_type):
                 return [(key, value.value) for key, value in stored]
-            keys = [key for key, _ in stored]
-            return list(zip(keys, self._isolated(name, [value for _, value in stored]), strict=True))
-        rows = {key: value.value for key, value in stored if key not in own}
-        rows.update((key, pending.value) for key, pending in own.items() if pending is not None)
+            return [(key, self._own(value_type, value)) for key, value in stored]
+        rows = {key: self._own(value_type, value) for key, value in stored if key not in own}
+        rows.update((key, self._own(value_type, pending)) for key, pending in own.items() if pending is not None)
         keys = sorted(rows, reverse=newest_first)
         return [(key, rows[key]) for key in (keys if limit is None else keys[:limit])]
 
