@@ -141,3 +141,50 @@ def test_a_caller_that_changes_an_output_changes_nothing_stored(tmp_path: Path) 
             assert (await engine.invoke_rpc(flow, "f", read_basket, None)).items == ["second"]
 
     run(main())
+
+
+def test_a_request_id_that_no_store_can_hold_fails_its_call_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        flow = make_flow()
+        async with EmbeddedEngine(tmp_path / "flows.sqlite3", [flow]) as engine:
+            starts = [engine.start_flow(flow, f"f{n}", request_id=f"r{n}") for n in range(4)]
+            bad = engine.start_flow(flow, "bad", request_id="\ud800")
+            *good, refused = await asyncio.gather(*starts, bad, return_exceptions=True)
+            assert good == [True] * 4
+            assert isinstance(refused, ValueError)
+
+    run(main())
+
+
+def test_rows_that_cannot_be_written_fail_everyone_whose_rows_are_lost(tmp_path: Path) -> None:
+    database = acquire(tmp_path / "flows.sqlite3", "process", initialize_schema)
+    state = database.writer_state
+    outcomes: list[tuple[str, Exception | None]] = []
+    is_done = threading.Event()
+
+    def leave_rows(connection: sqlite3.Connection) -> None:
+        state.pending.add_changes(7, Changes(attributes={("\ud800", ""): b"1"}))
+
+    def read_rows(connection: sqlite3.Connection) -> None:
+        row = find_flow(connection, "f")
+        assert row is not None
+        WriterStateReader(connection, row, state).attribute("Number", "")
+
+    def submit_both(connection: sqlite3.Connection) -> None:
+        # From the writer thread, so that both are in the next batch.
+        connection.execute("INSERT INTO flow VALUES (7, 'f', 'Memory', '', 'open', NULL, 0, 1, 0, 0, NULL, 0, x'')")
+        for name, apply in (("leave", leave_rows), ("read", read_rows)):
+
+            def note(_: None, error: Exception | None, name: str = name) -> None:
+                outcomes.append((name, error))
+                if len(outcomes) == 2:
+                    is_done.set()
+
+            database.writer.submit(WriteRequest(apply=apply, on_done=note, raises_before_writing=True))
+
+    try:
+        database.writer.submit(WriteRequest(apply=submit_both, on_done=lambda _, error: None))
+        assert is_done.wait(DEADLINE)
+    finally:
+        database.release()
+    assert [(name, type(error)) for name, error in outcomes] == [("leave", StorageError), ("read", StorageError)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dex_flow.errors import DefinitionError, InvalidFlowIdError
 from dex_flow.flow import Flow
 
-__all__ = ["check_flow_id", "check_flows", "check_one_of"]
+__all__ = ["check_flow_id", "check_flows", "check_one_of", "check_request_id"]
 
 MAX_FLOW_ID_CHARACTERS = 256
 
@@ -22,6 +22,18 @@ def check_flow_id(flow_id: str) -> None:
         flow_id.encode()
     except UnicodeEncodeError:
         raise InvalidFlowIdError(f"flow ID {flow_id!a} is not valid Unicode text") from None
+
+
+def check_request_id(request_id: str | None) -> None:
+    """`ValueError` unless it can be stored; otherwise the commit of other requests would fail with this one's."""
+    if request_id is None:
+        return
+    if not isinstance(request_id, str):
+        raise ValueError(f"a request ID must be text or None, not {request_id!r}")
+    try:
+        request_id.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"request ID {request_id!a} is not valid Unicode text") from None
 
 
 def check_flows(flows: Sequence[Flow]) -> Sequence[Flow]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar, get_args
 from dex_flow.codec import encode
 from dex_flow.declarations import Attribute, AttributeMap, Stream
 from dex_flow.embedded import queries
-from dex_flow.embedded.arguments import check_flow_id, check_flows, check_one_of
+from dex_flow.embedded.arguments import check_flow_id, check_flows, check_one_of, check_request_id
 from dex_flow.embedded.command_submission import CommandSubmission
 from dex_flow.embedded.command_transaction import (
     check_definition,
@@ -263,6 +263,7 @@ class EmbeddedEngine:
         """See `Engine`."""
         self._check_open()
         check_flow_id(flow_id)
+        check_request_id(request_id)
         check_one_of("already_started", already_started, ("error", "ignore"))
         command = StartFlow(encode(input), request_id)
         try:
@@ -278,6 +279,7 @@ class EmbeddedEngine:
     ) -> Output:
         """See `Engine`."""
         self._check_open()
+        check_request_id(request_id)
         kernel = self._kernel(flow)
         flow.rpc(rpc.name)
         data = encode(input)

@@ -178,9 +178,17 @@ class PendingRows:
             waiting[1].extend(events)
 
     def flush(self, connection: sqlite3.Connection) -> None:
-        """Write everything."""
+        """Write everything; after a failure the transaction has to be undone."""
         if self.is_empty:
             return
+        try:
+            self._write(connection)
+        except BaseException:
+            # The rows, also those of other requests, are gone: whoever asked for the flush has not failed alone.
+            self.written += 1
+            raise
+
+    def _write(self, connection: sqlite3.Connection) -> None:
         flows, attributes, bodies, messages = self._flows, self._attributes, self._bodies, self._messages
         history, requests, forgotten = self._history, self._requests, self._forgotten_requests
         forgotten_history = self._forgotten_history
