@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dex_flow import Attribute, Decision, Flow, InlineStep, Rpc, StateView, StorageError, Transaction, dead_end
-from dex_flow.embedded import EmbeddedEngine
+from dex_flow.embedded import EmbeddedEngine, committed_states
 from dex_flow.embedded.flow_store import find_flow
 from dex_flow.embedded.group_writer import WriteRequest
 from dex_flow.embedded.schema import initialize_schema
@@ -152,6 +152,26 @@ def test_a_request_id_that_no_store_can_hold_fails_its_call_alone(tmp_path: Path
             *good, refused = await asyncio.gather(*starts, bad, return_exceptions=True)
             assert good == [True] * 4
             assert isinstance(refused, ValueError)
+
+    run(main())
+
+
+def test_what_reads_add_to_states_in_memory_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committed_states, "_MOST_BYTES", 1_000)
+
+    async def main() -> None:
+        flow = make_flow()
+        async with EmbeddedEngine(tmp_path / "flows.sqlite3", [flow]) as engine:
+            await engine.start_flow(flow, "f")
+            await engine.invoke_rpc(flow, "f", set_number, 1)
+            known = engine._reads.states.get("f")
+            assert known is not None
+            known.known.add_channel("Later", "", [(1, b"x" * 2_000)])  # as a read of the file does
+            assert await engine.wait_until("f", lambda view: view.get(number)) == 1
+            assert engine._reads.states.get("f") is None
+            hot = engine._database.writer_state._flows.get("f")
+            assert await engine.invoke_rpc(flow, "f", read_names, None) == ["first"]
+            assert engine._database.writer_state._flows.get("f") is not hot
 
     run(main())
 

@@ -35,6 +35,7 @@ class CommittedReads:
         kernels: The engine's definitions by Flow type.
         clock: Microseconds since the epoch.
         check_open: Raises `EngineClosedError` once the engine closes.
+        on_full: Called when the states in memory took too much of it and were forgotten.
 
     Attributes:
         states: What commits of this engine left; the engine puts them here.
@@ -47,8 +48,9 @@ class CommittedReads:
         kernels: Mapping[str, Kernel],
         clock: Callable[[], int],
         check_open: Callable[[], None],
+        on_full: Callable[[], None],
     ) -> None:
-        self.states = CommittedStates()
+        self.states = CommittedStates(on_full)
         self._reader = reader
         self._watchers = watchers
         self._kernels = kernels
@@ -70,7 +72,9 @@ class CommittedReads:
                 return view_known(state, flow_id, self._clock(), code)
             except (NotKnownError, SystemExit, asyncio.CancelledError):
                 pass  # also what `load` may raise but a task must not: the reader gives it a form the attempt can take
-        return await self._reader.read(partial(self.read_snapshot, kernel, flow_id, claim))
+        snapshot = await self._reader.read(partial(self.read_snapshot, kernel, flow_id, claim))
+        self.states.count_again(flow_id)
+        return snapshot
 
     def read_snapshot(self, kernel: Kernel, flow_id: str, claim: ClaimedAttempt, connection: sqlite3.Connection) -> Any:
         """The same from the file; runs on the reader thread."""
@@ -132,6 +136,7 @@ class CommittedReads:
                 # From the file: others may have committed what the caller knows of. Outside the timeout: a state that
                 # is there already is found however short it is.
                 value, row = await self._reader.read(evaluate)
+                self.states.count_again(flow_id)
                 if value is not None and value is not False:
                     return value
                 if found and found[-1][0] > row.version:

@@ -34,11 +34,16 @@ class CommittedState(NamedTuple):
 
 
 class CommittedStates:
-    """By flow ID; changed on the event loop, read on the reader thread too."""
+    """By flow ID; changed on the event loop, read on the reader thread too.
 
-    def __init__(self) -> None:
+    Args:
+        on_full: Called when all were forgotten because they took too much memory.
+    """
+
+    def __init__(self, on_full: Callable[[], None]) -> None:
+        self._on_full = on_full
         self._states: dict[str, CommittedState] = {}
-        # What is known may grow later, so what was counted is kept.
+        # What is known grows as it is read, so what was counted is kept.
         self._sizes: dict[str, int] = {}
         self._bytes = 0
 
@@ -50,17 +55,32 @@ class CommittedStates:
         """A command was committed."""
         self.forget(flow_id)
         if len(self._states) >= _MOST_FLOWS or self._bytes > _MOST_BYTES:
-            self._states.clear()
-            self._sizes.clear()
-            self._bytes = 0
+            self._forget_all()
         self._states[flow_id] = state
         size = self._sizes[flow_id] = state.known.size
         self._bytes += size
+
+    def count_again(self, flow_id: str) -> None:
+        """Reads of the file may have added to what is known of an execution."""
+        state = self._states.get(flow_id)
+        if state is None:
+            return
+        size = state.known.size
+        self._bytes += size - self._sizes[flow_id]
+        self._sizes[flow_id] = size
+        if self._bytes > _MOST_BYTES:
+            self._forget_all()
+            self._on_full()
 
     def forget(self, flow_id: str) -> None:
         """A command under another definition was committed."""
         self._states.pop(flow_id, None)
         self._bytes -= self._sizes.pop(flow_id, 0)
+
+    def _forget_all(self) -> None:
+        self._states.clear()
+        self._sizes.clear()
+        self._bytes = 0
 
 
 def view_known(state: CommittedState, flow_id: str, now: int, code: Callable[[StateView], Value]) -> Value:

@@ -147,7 +147,14 @@ class EmbeddedEngine:
             stack.push_async_callback(asyncio.to_thread, self._reader.close)
             self._feed = commit_feed(self._database)
             self._watchers = Watchers(self._loop)
-            self._reads = CommittedReads(self._reader, self._watchers, self._kernels, self._clock, self._check_open)
+            self._reads = CommittedReads(
+                self._reader,
+                self._watchers,
+                self._kernels,
+                self._clock,
+                self._check_open,
+                self._database.writer_state.forget_soon,
+            )
             stack.push_async_callback(self._reads.close)
             self._commands = CommandSubmission(
                 self,

@@ -55,6 +55,11 @@ class WriterState:
         self._data_version = -1
         self._generation = 0
         self._bytes = 0
+        self._is_full = False
+
+    def forget_soon(self) -> None:
+        """What others added to what is known takes too much memory; from any thread."""
+        self._is_full = True
 
     # For the group writer
 
@@ -69,7 +74,8 @@ class WriterState:
         if data_version != self._data_version:
             self._data_version = data_version
             self._generation += 1
-        if len(self._flows) > _MOST_FLOWS or self._bytes > _MOST_BYTES:
+        if self._is_full or len(self._flows) > _MOST_FLOWS or self._bytes > _MOST_BYTES:
+            self._is_full = False
             self._flows.clear()
             self._bytes = 0
 
