@@ -15,6 +15,7 @@ import msgspec
 
 from dex_agents.session import (
     event_values,
+    message_values,
     outcomes,
     plan_values,
     rpc_values,
@@ -32,7 +33,7 @@ from dex_flow import ActivityStep, AttributeMap, ChannelMap, Step
 
 _DOCUMENTATION = Path(__file__).resolve().parents[1] / "docs"
 PAGES = (_DOCUMENTATION / "wire-format.md", _DOCUMENTATION / "wire-values.md")
-VALUE_MODULES = (values, tool_values, rpc_values, event_values, plan_values, outcomes)
+VALUE_MODULES = (values, message_values, tool_values, rpc_values, event_values, plan_values, outcomes)
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -130,6 +131,7 @@ def _session_steps() -> Iterator[Step[Any]]:
         model_execution=runner,
         tool_execution=runner,
         unfinished_turn_execution=runner,
+        compaction_execution=runner,
         tool_task_poll_execution=runner,
         tool_task_cancel_execution=runner,
         options=AgentSessionOptions(),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dex_agents.session.argument_validation import MAX_PROBLEMS, MAX_SHOWN_VALUE, ArgumentValidator
 from dex_agents_stepwise import function_tool
-from dex_agents_stepwise.argument_validation import MAX_PROBLEMS, MAX_SHOWN_VALUE, ArgumentValidator
 
 from .stepwise_session_driver import patient, storable_text
 

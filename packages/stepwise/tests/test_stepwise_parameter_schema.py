@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from dex_agents_stepwise.argument_validation import ArgumentValidator, conversion_problems
+from dex_agents.session.argument_validation import ArgumentValidator
+from dex_agents_stepwise.argument_validation import conversion_problems
 from dex_agents_stepwise.function_docstring import read_function_docstring
 from dex_agents_stepwise.function_signature import read_signature_arguments
 from dex_agents_stepwise.parameter_schema import checked_parameter_schema

@@ -14,6 +14,7 @@ from dex_agents.client_results import (
     TurnResult,
     TurnStatus,
 )
+from dex_agents.execution.compaction import ContextTooLargeError
 from dex_agents.execution.runner_calls import EscapedCancellationError
 from dex_agents.execution.threads import SyncCallThreads, run_sync_call
 from dex_agents.message_receipts import UserMessageReceipt
@@ -46,10 +47,18 @@ from dex_agents.runner import (
     UnfinishedTurnMessageBuilder,
 )
 from dex_agents.session.built_in_tools import BUILT_IN_TOOL_DEFINITIONS, BuiltInToolDefinition
+from dex_agents.session.compaction_policy import CompactionPolicy
 from dex_agents.session.event_values import AgentEvent
-from dex_agents.session.ingress import MessageTooLargeError, RunnerContractError
+from dex_agents.session.ingress import (
+    EmptySummaryError,
+    MessageTooLargeError,
+    RunnerContractError,
+    SummaryTooLongError,
+)
+from dex_agents.session.message_values import AgentMessageChunk, AgentMessageIndex, AgentMessageRange
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.plan_values import AgentPlan, AgentPlanTask, ContextSummary
+from dex_agents.session.plans import build_plan_note
 from dex_agents.session.rpc_values import (
     AgentMessagePage,
     AgentSessionStartInput,
@@ -57,10 +66,17 @@ from dex_agents.session.rpc_values import (
     AnswerQuestionInput,
     CancelTurnInput,
     DeleteQueuedMessageInput,
+    ExecutePlanInput,
     ListAgentMessagesInput,
     ResolveInterruptInput,
     SendUserMessageInput,
     SteerUserMessageInput,
+    UpdateSessionSettingsInput,
+)
+from dex_agents.session.settings import (
+    MAX_SESSION_SETTINGS_BYTES,
+    session_settings_size,
+    validate_session_settings,
 )
 from dex_agents.session.tool_results import tool_result_text
 from dex_agents.session.tool_values import (
@@ -76,6 +92,7 @@ from dex_agents.session.tool_values import (
     ToolEffect,
     ToolPolicy,
 )
+from dex_agents.session.turn_limits import TurnLimits
 from dex_agents.session.values import (
     AgentMessage,
     AgentMessageToolCall,
@@ -91,13 +108,17 @@ from dex_agents.session.values import (
 
 __all__ = (
     "BUILT_IN_TOOL_DEFINITIONS",
+    "MAX_SESSION_SETTINGS_BYTES",
     "AgentEvent",
     "AgentEventWriter",
     "AgentFrameworkRunner",
     "AgentInterrupt",
     "AgentInterruptResolution",
     "AgentMessage",
+    "AgentMessageChunk",
+    "AgentMessageIndex",
     "AgentMessagePage",
+    "AgentMessageRange",
     "AgentMessageToolCall",
     "AgentPlan",
     "AgentPlanTask",
@@ -121,15 +142,19 @@ __all__ = (
     "BuiltInToolDefinition",
     "CancelResult",
     "CancelTurnInput",
+    "CompactionPolicy",
     "ContextCompactor",
     "ContextSummary",
     "ContextSummaryRequest",
     "ContextSummaryResult",
+    "ContextTooLargeError",
     "DeferredToolCall",
     "DeferredToolExecution",
     "DeferredToolOutcome",
     "DeleteQueuedMessageInput",
+    "EmptySummaryError",
     "EscapedCancellationError",
+    "ExecutePlanInput",
     "FrameworkMessage",
     "InteractionMode",
     "ListAgentMessagesInput",
@@ -150,6 +175,7 @@ __all__ = (
     "SteerResult",
     "SteerUserMessageInput",
     "StreamedAgentEvent",
+    "SummaryTooLongError",
     "SyncCallThreads",
     "ToolCallsRequested",
     "ToolEffect",
@@ -166,12 +192,17 @@ __all__ = (
     "ToolTaskStarted",
     "TurnCompleted",
     "TurnError",
+    "TurnLimits",
     "TurnRefusedError",
     "TurnResult",
     "TurnStatus",
     "UnfinishedTurnMessageBuilder",
+    "UpdateSessionSettingsInput",
     "UserMessageReceipt",
+    "build_plan_note",
     "create_agent_session_flow",
     "run_sync_call",
+    "session_settings_size",
     "tool_result_text",
+    "validate_session_settings",
 )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from dex_agents.execution.compaction import RunnerCompactionExecution
 from dex_agents.execution.model_step import RunnerModelStepExecution
 from dex_agents.execution.tool_call import RunnerToolCallExecution
 from dex_agents.execution.tool_task import RunnerToolTaskCancelExecution, RunnerToolTaskPollExecution
 from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
 from dex_agents.message_receipts import send_user_message_with_receipt
-from dex_agents.runner import AgentFrameworkRunner, ToolTaskCanceller, ToolTaskPoller, UnfinishedTurnMessageBuilder
+from dex_agents.runner import (
+    AgentFrameworkRunner,
+    ContextCompactor,
+    ToolTaskCanceller,
+    ToolTaskPoller,
+    UnfinishedTurnMessageBuilder,
+)
 from dex_agents.runner_checks import check_runner
 from dex_agents.session import persistence, rpcs
 from dex_agents.session.options import AgentSessionOptions
@@ -69,6 +76,7 @@ class AgentSessionFlow(Flow):
             unfinished_turn_execution=unfinished_turn,
             tool_task_poll_execution=polling,
             tool_task_cancel_execution=cancelling,
+            compaction_execution=RunnerCompactionExecution(runner) if isinstance(runner, ContextCompactor) else None,
             options=options,
         )
         super().__init__(
@@ -98,4 +106,6 @@ def create_agent_session_flow(runner: AgentFrameworkRunner, flow_type: str, **op
         ValueError: An option has a value it cannot have; names it.
         DefinitionError: The Flow type is not non-empty text.
     """
-    return AgentSessionFlow(runner, flow_type, AgentSessionOptions(**options))
+    session_options = AgentSessionOptions(**options)
+    check_capabilities(runner, session_options)
+    return AgentSessionFlow(runner, flow_type, session_options)

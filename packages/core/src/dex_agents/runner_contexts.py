@@ -61,6 +61,8 @@ class AgentTurnContext:
         session_settings: The turn's settings; read-only.
         context_summary: The summary that stands for earlier messages.
         plan: The session's plan.
+        turn_limit_reached: What a call asked for now would be told, once the turn has reached a limit: this is its last
+            model call, so offer no tools. None before.
     """
 
     flow_id: str
@@ -81,6 +83,7 @@ class AgentTurnContext:
     session_settings: Mapping[str, Any] = field(default_factory=dict)
     context_summary: ContextSummary | None = None
     plan: AgentPlan | None = None
+    turn_limit_reached: str | None = None
 
     @property
     def previous_step_tool_calls(self) -> tuple[AgentToolCall, ...]:

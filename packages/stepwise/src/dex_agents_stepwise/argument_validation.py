@@ -1,116 +1,16 @@
-"""The check of a model's arguments against a tool's JSON Schema, in words the model can act on."""
+"""What pydantic could not convert, in words the model can act on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import referencing
-from jsonschema.exceptions import ValidationError as SchemaViolation  # type: ignore[import-untyped]
-from jsonschema.validators import Draft202012Validator, extend, validator_for  # type: ignore[import-untyped]
 from pydantic import ValidationError
 
-__all__ = ["ArgumentValidator", "conversion_problems"]
+from dex_agents.session.argument_validation import argument_path, first_problems
 
-MAX_DEPTH = 50
-MAX_PROBLEMS = 5
-MAX_SHOWN_VALUE = 80
-ROOT = "arguments"
-
-
-class ArgumentValidator:
-    """Checks arguments against one JSON Schema.
-
-    `enum` compares with Python's `==`, so that `true` matches `1`; everything else follows the schema's own draft.
-
-    Args:
-        schema: A schema that `checked_parameter_schema` accepted.
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        draft = validator_for(schema, default=Draft202012Validator)
-        # An empty registry: validating must never fetch a remote schema.
-        self._validator = extend(draft, {"enum": _python_enum})(schema, registry=referencing.Registry())
-
-    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
-        """What is wrong with `arguments`, each line naming the path; empty when nothing is.
-
-        The first few problems in a stable order; a long list would bury them.
-        """
-        # The validator recurses, and the compiled code below it turns an exhausted stack into a panic.
-        if _is_deeper_than(arguments, MAX_DEPTH):
-            return [f"{ROOT}: nested too deeply"]
-        violations = sorted(
-            self._validator.iter_errors(dict(arguments)),
-            key=lambda violation: (_path(violation.absolute_path), str(violation.validator)),
-        )
-        return _first(_violation_text(violation) for violation in violations)
-
-
-def _is_deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
+__all__ = ["conversion_problems"]
 
 
 def conversion_problems(error: ValidationError) -> list[str]:
     """What pydantic could not convert, each line naming the path."""
-    return _first(f"{_path(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False))
-
-
-def _first(problems: Iterable[str]) -> list[str]:
-    listed = list(dict.fromkeys(problems))
-    if len(listed) <= MAX_PROBLEMS:
-        return listed
-    return [*listed[:MAX_PROBLEMS], f"and {len(listed) - MAX_PROBLEMS} more"]
-
-
-def _path(parts: Iterable[str | int]) -> str:
-    text = ""
-    for part in parts:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or ROOT
-
-
-def _violation_text(violation: Any) -> str:
-    keyword, expected = violation.validator, violation.validator_value
-    path = _path(violation.absolute_path)
-    if keyword == "type":
-        types = [expected] if isinstance(expected, str) else list(expected)
-        return f"{path}: {_shown(violation.instance)} is not of type {' or '.join(types)}"
-    if keyword == "enum":
-        return f"{path}: {_shown(violation.instance)} is not one of {_shown(list(expected))}"
-    if keyword in {"anyOf", "oneOf"} and violation.context:
-        # The branch that got furthest says what the model most likely meant.
-        deepest = max(violation.context, key=lambda branch: len(branch.absolute_path))
-        if len(deepest.absolute_path) > len(violation.absolute_path):
-            return _violation_text(deepest)
-        alternatives = dict.fromkeys(_violation_text(branch).removeprefix(f"{path}: ") for branch in violation.context)
-        return f"{path}: {'; '.join(alternatives)}"
-    if keyword in {"required", "additionalProperties", "dependentRequired", "unevaluatedProperties"}:
-        return f"{path}: {_shortened(violation.message)}"
-    if len(violation.message) <= 2 * MAX_SHOWN_VALUE:
-        return f"{path}: {violation.message}"
-    return f"{path}: {_shown(violation.instance)} does not satisfy {keyword} {_shown(expected)}"
-
-
-def _shown(value: Any) -> str:
-    return _shortened(repr(value))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN_VALUE else f"{text[: MAX_SHOWN_VALUE - 3]}..."
-
-
-def _python_enum(validator: Any, allowed: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
-    if instance not in allowed:
-        yield SchemaViolation(f"{instance!r} is not one of {allowed!r}")
+    return first_problems(
+        f"{argument_path(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False)
+    )

@@ -27,10 +27,11 @@ from dex_agents import (
     ToolTaskPollOutcome,
     ToolTaskStarted,
 )
+from dex_agents.session.argument_validation import ArgumentValidator
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.texts import invalid_arguments_text
 from dex_agents_stepwise.application_function import ApplicationFunction
-from dex_agents_stepwise.argument_validation import ArgumentValidator, conversion_problems
+from dex_agents_stepwise.argument_validation import conversion_problems
 from dex_agents_stepwise.function_docstring import read_function_docstring
 from dex_agents_stepwise.function_signature import (
     SignatureArguments,

@@ -17,6 +17,7 @@ __all__ = [
     "BUILT_IN_TOOL_DEFINITIONS",
     "BUILT_IN_TOOL_POLICY",
     "DURABLE_WAIT",
+    "WRITE_TODOS",
     "AskUserArguments",
     "BuiltInToolDefinition",
     "DurableWaitArguments",
@@ -29,6 +30,7 @@ __all__ = [
 
 ASK_USER = "ask_user"
 DURABLE_WAIT = "durable_wait"
+WRITE_TODOS = "write_todos"
 
 #: Every built-in call has this policy, whatever the runner or the application says: nobody approves a question.
 BUILT_IN_TOOL_POLICY = ResolvedToolPolicy(effect=ToolEffect.READ, requires_approval=False)
@@ -89,6 +91,34 @@ BUILT_IN_TOOL_DEFINITIONS: Mapping[str, BuiltInToolDefinition] = MappingProxyTyp
                     "reason": {"type": "string", "description": "What you wait for; the user reads it."},
                 },
                 "required": ["duration_seconds", "reason"],
+                "additionalProperties": False,
+            },
+        ),
+        WRITE_TODOS: BuiltInToolDefinition(
+            name=WRITE_TODOS,
+            description=(
+                "Write the plan of this conversation: the list of tasks and how far each is. Every call replaces the "
+                "whole list, and an empty list clears it. Call it once per response at most, for work of several "
+                "steps, and again whenever a task's status changes."
+            ),
+            parameters={
+                "type": "object",
+                "properties": {
+                    "todos": {
+                        "type": "array",
+                        "description": "All tasks in order.",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "content": {"type": "string", "description": "What is to be done."},
+                                "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                            },
+                            "required": ["content", "status"],
+                            "additionalProperties": False,
+                        },
+                    },
+                },
+                "required": ["todos"],
                 "additionalProperties": False,
             },
         ),

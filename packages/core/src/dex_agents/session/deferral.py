@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from dex_agents.session.built_in_tools import (
     ASK_USER,
     BUILT_IN_TOOL_POLICY,
     DURABLE_WAIT,
+    WRITE_TODOS,
     InvalidBuiltInArgumentsError,
     read_ask_user_arguments,
     read_durable_wait_arguments,
@@ -20,11 +22,19 @@ from dex_agents.session.identity import allocate_tool_call_id, interrupt_id
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import RequestedToolCall
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
+from dex_agents.session.plans import InvalidTodosError, read_todos, replace_plan, todos_result
 from dex_agents.session.questions import question_interrupt, raise_interrupts
 from dex_agents.session.sanitizer import sanitize_error_text
 from dex_agents.session.step_types import AWAIT_QUESTION_ANSWER, AWAIT_TIMER, AWAIT_TOOL_APPROVAL
+from dex_agents.session.texts import TODOS_WRITTEN_TWICE, TOOL_CALL_NOT_RUN_IN_PLANNING_TURN
 from dex_agents.session.tool_calls import finalize_tool_call, tool_step_type
-from dex_agents.session.tool_values import AgentInterrupt, AgentToolCallRecord, AgentToolCallRecordStatus
+from dex_agents.session.tool_values import (
+    AgentInterrupt,
+    AgentToolCallRecord,
+    AgentToolCallRecordStatus,
+    ResolvedToolPolicy,
+)
+from dex_agents.session.values import InteractionMode
 from dex_flow import Movement, Transaction, move
 
 __all__ = ["defer_tool_calls"]
@@ -40,6 +50,8 @@ def defer_tool_calls(
     first_order: int,
     model_step_number: int,
     options: AgentSessionOptions,
+    mode: InteractionMode = InteractionMode.CHAT,
+    refusal: str | None = None,
 ) -> tuple[list[AgentToolCallRecord], list[Movement]]:
     """Store a record for every call the model asked for, and raise what a person has to decide or answer.
 
@@ -50,14 +62,24 @@ def defer_tool_calls(
         first_order: How many calls the turn has so far.
         model_step_number: The model step that asked, from 1.
         options: The session's options.
+        mode: The kind of the active turn; a planning one runs `write_todos` alone.
+        refusal: Why no call may run, when the turn has reached a limit.
 
     Returns:
         The records in call order, and one movement per call that is not final yet.
     """
-    deferral = _Deferral(tx, turn_id, model_step_number, options)
+    deferral = _Deferral(tx, turn_id, model_step_number, options, mode)
+    plan_calls = sum(call.tool_name == WRITE_TODOS for call in calls)
     for order, call in enumerate(calls, first_order):
-        if call.tool_name in options.built_in_tools:
-            deferral.defer_built_in_call(call, order)
+        if refusal is not None:
+            deferral.refuse_call(call, order, refusal)
+        elif mode is InteractionMode.PLANNING and call.tool_name != WRITE_TODOS:
+            deferral.reject_call(call, order, TOOL_CALL_NOT_RUN_IN_PLANNING_TURN)
+        elif call.tool_name in options.built_in_tools:
+            if call.tool_name == WRITE_TODOS and plan_calls > 1:
+                deferral.refuse_call(call, order, TODOS_WRITTEN_TWICE)
+            else:
+                deferral.defer_built_in_call(call, order)
         else:
             deferral.defer_call(call, order)
     if deferral.interrupts:
@@ -68,11 +90,19 @@ def defer_tool_calls(
 class _Deferral:
     """One response's calls; collects what is done once for all of them."""
 
-    def __init__(self, tx: Transaction, turn_id: str, model_step_number: int, options: AgentSessionOptions) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        turn_id: str,
+        model_step_number: int,
+        options: AgentSessionOptions,
+        mode: InteractionMode,
+    ) -> None:
         self._tx = tx
         self._turn_id = turn_id
         self._model_step_number = model_step_number
         self._options = options
+        self._mode = mode
         self.records: list[AgentToolCallRecord] = []
         self.movements: list[Movement] = []
         self.interrupts: list[AgentInterrupt] = []
@@ -89,6 +119,14 @@ class _Deferral:
         else:
             self._store(record, tool_step_type(record.effect))
 
+    def refuse_call(self, call: RequestedToolCall, order: int, error: str) -> None:
+        """A call that fails at once, whatever it is."""
+        self._fail(self._new_record(_without_approval(call), order), error)
+
+    def reject_call(self, call: RequestedToolCall, order: int, message: str) -> None:
+        """A call that is rejected at once."""
+        self._finish(self._new_record(_without_approval(call), order), Status.REJECTED, rejection_message=message)
+
     def defer_built_in_call(self, call: RequestedToolCall, order: int) -> None:
         """A call of a tool that the session runs itself; the runner's policy does not count."""
         record = self._new_record(replace(call, policy=BUILT_IN_TOOL_POLICY), order)
@@ -100,9 +138,11 @@ class _Deferral:
                 self._ask_user(record)
             elif call.tool_name == DURABLE_WAIT:
                 self._wait(record)
+            elif call.tool_name == WRITE_TODOS:
+                self._write_todos(record)
             else:
                 raise LookupError(f"{call.tool_name!r} is no built-in tool of this release")
-        except InvalidBuiltInArgumentsError as error:
+        except (InvalidBuiltInArgumentsError, InvalidTodosError) as error:
             self._fail(record, sanitize_error_text(str(error)))
 
     def _ask_user(self, record: AgentToolCallRecord) -> None:
@@ -124,8 +164,13 @@ class _Deferral:
         self._store(waiting, AWAIT_TIMER)
         emit_timer_started(self._tx, self._turn_id, waiting, arguments.reason)
 
+    def _write_todos(self, record: AgentToolCallRecord) -> None:
+        plan = replace_plan(self._tx, self._turn_id, read_todos(record.arguments), self._mode)
+        self._finish(record, Status.SUCCEEDED, output=todos_result(plan))
+
     def _new_record(self, call: RequestedToolCall, order: int) -> AgentToolCallRecord:
         tx = self._tx
+        requires_approval = call.policy.requires_approval and call.arguments_error is None
         return AgentToolCallRecord(
             tool_call_id=allocate_tool_call_id(
                 call.tool_call_id, order, lambda key: tx.get_instance(AGENT_TOOL_CALLS, key) is not None
@@ -134,12 +179,13 @@ class _Deferral:
             tool_name=call.tool_name,
             arguments=call.arguments,
             effect=call.policy.effect,
-            requires_approval=call.policy.requires_approval and call.arguments_error is None,
+            requires_approval=requires_approval,
             status=Status.APPROVED,
             deferral_order=order,
             model_step_number=self._model_step_number,
             deferred_at=tx.now,
             tool_source_reference=call.tool_source_reference,
+            arguments_schema=call.arguments_schema if requires_approval else None,
         )
 
     def _store(self, record: AgentToolCallRecord, step_type: str) -> None:
@@ -149,9 +195,12 @@ class _Deferral:
         self.movements.append(move(step_type, record.tool_call_id))
 
     def _fail(self, record: AgentToolCallRecord, error: str) -> None:
+        self._finish(record, Status.FAILED, error=error)
+
+    def _finish(self, record: AgentToolCallRecord, status: Status, **changes: Any) -> None:
         self._tx.set_instance(AGENT_TOOL_CALLS, record.tool_call_id, record)
         emit_tool_call_deferred(self._tx, self._turn_id, record)
-        self.records.append(finalize_tool_call(self._tx, self._turn_id, record, Status.FAILED, error=error))
+        self.records.append(finalize_tool_call(self._tx, self._turn_id, record, status, **changes))
 
     def _approval(self, record: AgentToolCallRecord, deadline: timedelta | None) -> AgentInterrupt:
         now = self._tx.now
@@ -164,3 +213,8 @@ class _Deferral:
             raised_at=now,
             deadline=None if deadline is None else now + deadline,
         )
+
+
+def _without_approval(call: RequestedToolCall) -> RequestedToolCall:
+    policy = ResolvedToolPolicy(effect=call.policy.effect, requires_approval=False)
+    return replace(call, policy=policy)

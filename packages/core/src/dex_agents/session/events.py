@@ -6,15 +6,20 @@ from typing import Any
 
 from dex_agents.session.event_values import AgentEvent, encode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
+from dex_agents.session.plan_values import AgentPlan, ContextSummary
 from dex_agents.session.sanitizer import sanitize_error_text
 from dex_agents.session.tool_values import AgentInterrupt, AgentToolCallRecord, CancellationReason
 from dex_agents.session.values import AgentUsage
 from dex_flow import AttemptFailure, Transaction
 
 __all__ = [
+    "COMPACTION_FINISHED",
+    "COMPACTION_STARTED",
     "INTERRUPT_RAISED",
     "INTERRUPT_RESOLVED",
     "MODEL_CALL_RETRYING",
+    "PLAN_EXECUTION_STARTED",
+    "PLAN_UPDATED",
     "REASONING_DELTA",
     "TEXT_DELTA",
     "TIMER_STARTED",
@@ -29,9 +34,13 @@ __all__ = [
     "TURN_STARTED",
     "TURN_STEERED",
     "USAGE_RECORDED",
+    "emit_compaction_finished",
+    "emit_compaction_started",
     "emit_interrupt_raised",
     "emit_interrupt_resolved",
     "emit_model_call_retrying",
+    "emit_plan_execution_started",
+    "emit_plan_updated",
     "emit_timer_started",
     "emit_tool_call_deferred",
     "emit_tool_call_finished",
@@ -60,6 +69,10 @@ TOOL_CALL_STARTED = "tool_call_started"
 TOOL_CALL_FINISHED = "tool_call_finished"
 TIMER_STARTED = "timer_started"
 TOOL_TASK_STARTED = "tool_task_started"
+PLAN_UPDATED = "plan_updated"
+PLAN_EXECUTION_STARTED = "plan_execution_started"
+COMPACTION_STARTED = "compaction_started"
+COMPACTION_FINISHED = "compaction_finished"
 INTERRUPT_RAISED = "interrupt_raised"
 INTERRUPT_RESOLVED = "interrupt_resolved"
 USAGE_RECORDED = "usage_recorded"
@@ -177,6 +190,7 @@ def emit_interrupt_resolved(
     answered: bool = False,
     rejection_message: str | None = None,
     cancellation_reason: CancellationReason | None = None,
+    arguments_changed: bool = False,
 ) -> None:
     """A person decided or answered, a deadline passed, or the call was cancelled."""
     _emit(
@@ -190,9 +204,31 @@ def emit_interrupt_resolved(
             "answered": answered,
             "rejection_message": rejection_message,
             "cancellation_reason": cancellation_reason,
-            "arguments_changed": False,
+            "arguments_changed": arguments_changed,
         },
     )
+
+
+def emit_plan_updated(tx: Transaction, turn_id: str, plan: AgentPlan) -> None:
+    """The plan was replaced, or an approval marked a draft `active`."""
+    payload = {"revision": plan.revision, "status": plan.status, "task_count": len(plan.tasks)}
+    _emit(tx, turn_id, PLAN_UPDATED, payload)
+
+
+def emit_plan_execution_started(tx: Transaction, turn_id: str, revision: int) -> None:
+    """A turn carries out the approved plan."""
+    _emit(tx, turn_id, PLAN_EXECUTION_STARTED, {"revision": revision})
+
+
+def emit_compaction_started(tx: Transaction, turn_id: str, through_sequence: int) -> None:
+    """The messages through this one are being summarised."""
+    _emit(tx, turn_id, COMPACTION_STARTED, {"through_sequence": through_sequence})
+
+
+def emit_compaction_finished(tx: Transaction, turn_id: str, summary: ContextSummary) -> None:
+    """The summary is stored."""
+    payload = {"generation": summary.generation, "through_sequence": summary.last_sequence}
+    _emit(tx, turn_id, COMPACTION_FINISHED, payload)
 
 
 def emit_usage_recorded(tx: Transaction, turn_id: str, recorded: AgentUsage, session: AgentUsage) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from dex_agents.session.outcomes import (
+    CompactionSnapshot,
+    ContextSummarized,
     ModelStepOutcome,
     ModelStepSnapshot,
     ToolCallSnapshot,
@@ -16,6 +18,7 @@ from dex_agents.session.outcomes import (
 from dex_flow import Activity
 
 __all__ = [
+    "CompactionExecution",
     "ModelStepExecution",
     "ToolCallExecution",
     "ToolTaskCancelExecution",
@@ -29,6 +32,14 @@ class ModelStepExecution(Protocol):
 
     async def run_model_step(self, activity: Activity, snapshot: ModelStepSnapshot) -> ModelStepOutcome:
         """Make the model call. An exception fails the attempt; a refusal is an outcome."""
+        ...
+
+
+class CompactionExecution(Protocol):
+    """Runs the summary call of `CompactContext`; there is one only when the runner can summarise."""
+
+    async def summarize_context(self, activity: Activity, snapshot: CompactionSnapshot) -> ContextSummarized:
+        """Make the summary call. An exception fails the attempt."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from dex_agents.runner_outcomes import (
     AgentTurnOutcome,
+    ContextSummaryResult,
     DeferredToolOutcome,
     ModelStepContinues,
     ToolCallsRequested,
@@ -26,6 +27,7 @@ from dex_agents.runner_outcomes import (
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import (
+    ContextSummarized,
     ModelStepCompleted,
     ModelStepContinued,
     ModelStepOutcome,
@@ -53,8 +55,11 @@ from dex_agents.session.tool_values import DeferredToolCall, ResolvedToolPolicy,
 from dex_agents.session.values import AgentMessageToolCall, AgentUsage, FrameworkMessage
 
 __all__ = [
+    "EmptySummaryError",
     "MessageTooLargeError",
     "RunnerContractError",
+    "SummaryTooLongError",
+    "context_summarized",
     "failed_tool_call",
     "model_step_outcome",
     "refused_model_step",
@@ -89,6 +94,25 @@ class MessageTooLargeError(TurnRefusedError):
 
     def __init__(self, role: str, size: int, limit: int) -> None:
         super().__init__(f"a message of the {role} has {size} bytes; the limit is {limit} bytes (max_message_bytes)")
+
+
+class EmptySummaryError(ValueError):
+    """A summary of earlier messages says nothing; this attempt of the compaction failed."""
+
+    def __init__(self) -> None:
+        super().__init__("the summary of the earlier messages is blank")
+
+
+class SummaryTooLongError(ValueError):
+    """A summary is not shorter than the messages it stands for; this attempt of the compaction failed.
+
+    Args:
+        size: Its UTF-8 bytes.
+        summarized_size: Bytes of the messages.
+    """
+
+    def __init__(self, size: int, summarized_size: int) -> None:
+        super().__init__(f"the summary has {size} bytes, and the messages it stands for have {summarized_size}")
 
 
 def model_step_outcome(outcome: AgentTurnOutcome, options: AgentSessionOptions) -> ModelStepOutcome:
@@ -131,6 +155,28 @@ def refused_model_step(error: TurnRefusedError, usage: AgentUsage | None = None)
         message=sanitize_error_text(error.message),
         usage=usage or AgentUsage(),
     )
+
+
+def context_summarized(result: ContextSummaryResult, summarized_size: int) -> ContextSummarized:
+    """The storable form of what `summarize_context` returned.
+
+    Args:
+        result: What the runner returned.
+        summarized_size: UTF-8 bytes of the framework items that the summary stands for.
+
+    Raises:
+        RunnerContractError: The runner broke its contract.
+        EmptySummaryError: The summary is blank.
+        SummaryTooLongError: It is not shorter than what it stands for.
+    """
+    if not isinstance(result, ContextSummaryResult):
+        raise RunnerContractError(f"summarize_context must return a ContextSummaryResult, not {type(result).__name__}")
+    text = _contract_text("ContextSummaryResult.text", result.text)
+    if not text.strip():
+        raise EmptySummaryError()
+    if text_size(text) >= summarized_size:
+        raise SummaryTooLongError(text_size(text), summarized_size)
+    return ContextSummarized(text=text, usage=_repair_usage(result.usage))
 
 
 def tool_outcome(outcome: DeferredToolOutcome, tool_name: str, options: AgentSessionOptions) -> ToolOutcome:
@@ -270,6 +316,7 @@ def _repair_tool_call(call: DeferredToolCall) -> RequestedToolCall:
             effect=ToolEffect(call.policy.effect), requires_approval=call.policy.requires_approval
         ),
         tool_source_reference=_optional_text("DeferredToolCall.tool_source_reference", call.tool_source_reference),
+        arguments_schema=_optional_text("DeferredToolCall.arguments_schema", call.arguments_schema),
         arguments_error=arguments.error,
     )
 

@@ -17,8 +17,11 @@ from dex_agents.session.tool_values import AgentToolCall, AgentToolCallRecord, R
 from dex_agents.session.values import AgentMessage, AgentState, AgentUsage, FrameworkMessage
 
 __all__ = [
+    "CompactionSnapshot",
+    "ContextSummarized",
     "ModelStepCompleted",
     "ModelStepContinued",
+    "ModelStepNeedsCompaction",
     "ModelStepOutcome",
     "ModelStepRefused",
     "ModelStepSnapshot",
@@ -51,6 +54,7 @@ class ModelStepSnapshot:
         session_settings: The turn's settings.
         context_summary: The summary that stands for earlier messages.
         plan: The session's plan.
+        first_stored_sequence: The oldest message that retention has kept.
     """
 
     state: AgentState
@@ -62,6 +66,26 @@ class ModelStepSnapshot:
     session_settings: dict[str, Any]
     context_summary: ContextSummary | None = None
     plan: AgentPlan | None = None
+    first_stored_sequence: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionSnapshot:
+    """Everything a summary needs.
+
+    Attributes:
+        turn_id: The active turn.
+        messages: The messages to summarise, oldest first.
+        previous_summary: The summary of what came before them.
+        session_settings: The turn's settings.
+        options: The session's options.
+    """
+
+    turn_id: str
+    messages: tuple[AgentMessage, ...]
+    previous_summary: ContextSummary | None
+    session_settings: dict[str, Any]
+    options: AgentSessionOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +125,7 @@ class RequestedToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         arguments: JSON object text.
         policy: Effect and approval rule.
         tool_source_reference: Opaque text that lets the tool's source find the tool again.
+        arguments_schema: JSON Schema text of the arguments, for a person who changes them before approving.
         arguments_error: What the model is told when its arguments were invalid; the call is not run then.
     """
 
@@ -109,6 +134,7 @@ class RequestedToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     arguments: str
     policy: ResolvedToolPolicy
     tool_source_reference: str | None = None
+    arguments_schema: str | None = None
     arguments_error: str | None = None
 
 
@@ -143,7 +169,23 @@ class ModelStepRefused(msgspec.Struct, frozen=True, kw_only=True, tag_field="typ
     usage: AgentUsage = AgentUsage()
 
 
-ModelStepOutcome: TypeAlias = ModelStepCompleted | ModelStepToolCallsRequested | ModelStepContinued | ModelStepRefused
+class ModelStepNeedsCompaction(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="needs_compaction"):
+    """The input is too large: summarise through this message first. No model call was made."""
+
+    through_sequence: int
+    usage: AgentUsage = AgentUsage()
+
+
+class ContextSummarized(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary of older messages, checked."""
+
+    text: str
+    usage: AgentUsage
+
+
+ModelStepOutcome: TypeAlias = (
+    ModelStepCompleted | ModelStepToolCallsRequested | ModelStepContinued | ModelStepRefused | ModelStepNeedsCompaction
+)
 
 
 class ToolCallSucceeded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="succeeded"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dex_agents.session.event_values import AgentEvent
+from dex_agents.session.message_values import AgentMessageChunk, AgentMessageIndex
+from dex_agents.session.plan_values import AgentPlan, ContextSummary, PlanExecutionRequest, TurnSessionSettings
 from dex_agents.session.tool_values import (
     AgentInterrupt,
     AgentInterruptResolution,
@@ -20,12 +22,18 @@ from dex_flow import Attribute, AttributeMap, Channel, ChannelMap, Declaration, 
 __all__ = [
     "AGENT_EVENTS",
     "AGENT_MESSAGES",
+    "AGENT_MESSAGE_CHUNKS",
+    "AGENT_MESSAGE_INDEX",
+    "AGENT_PLAN",
     "AGENT_STATE",
     "AGENT_TOOL_CALLS",
     "AGENT_USAGE",
+    "CONTEXT_SUMMARY",
     "FRAMEWORK_RUN_STATE",
     "INTERRUPT_RESOLUTIONS",
     "PENDING_INTERRUPTS",
+    "PENDING_PLAN_EXECUTION",
+    "PLAN_EXECUTIONS",
     "QUEUED_USER_MESSAGES",
     "SESSION_SETTINGS",
     "STEERED_USER_MESSAGES",
@@ -34,13 +42,18 @@ __all__ = [
     "TURN_CANCELLATION_REQUEST",
     "TURN_CONTROL_REQUESTS",
     "TURN_REPLY_SEQUENCE",
+    "TURN_SESSION_SETTINGS",
     "session_declarations",
 ]
 
 #: The session's control state.
 AGENT_STATE: Attribute[AgentState] = Attribute("AgentState", AgentState)
-#: One message per key `message_sequence_key(sequence)`.
+#: The window: one of the newest messages per key `message_sequence_key(sequence)`.
 AGENT_MESSAGES: AttributeMap[AgentMessage] = AttributeMap("AgentMessages", AgentMessage)
+#: Older messages, immutable, by `message_sequence_key` of the chunk's first sequence.
+AGENT_MESSAGE_CHUNKS: AttributeMap[AgentMessageChunk] = AttributeMap("AgentMessageChunks", AgentMessageChunk)
+#: Where messages are; unset while every message is in the window.
+AGENT_MESSAGE_INDEX: Attribute[AgentMessageIndex] = Attribute("AgentMessageIndex", AgentMessageIndex)
 #: The framework's opaque run state; set only between the model steps of a turn.
 FRAMEWORK_RUN_STATE: Attribute[str] = Attribute("FrameworkRunState", str)
 #: The active turn's records by durable tool call ID.
@@ -51,8 +64,18 @@ PENDING_INTERRUPTS: Attribute[tuple[AgentInterrupt, ...]] = Attribute("PendingIn
 AGENT_USAGE: Attribute[AgentUsage] = Attribute("AgentUsage", AgentUsage)
 #: Where the latest turn's replies start.
 TURN_REPLY_SEQUENCE: Attribute[TurnReplySequence] = Attribute("TurnReplySequence", TurnReplySequence)
-#: Settings the runner reads; set only when the session was started with some.
+#: Settings of the next turn; set only when the session has some.
 SESSION_SETTINGS: Attribute[dict[str, Any]] = Attribute("SessionSettings", dict[str, Any])
+#: The settings the latest turn with settings started with.
+TURN_SESSION_SETTINGS: Attribute[TurnSessionSettings] = Attribute("TurnSessionSettings", TurnSessionSettings)
+#: The plan; unset until `write_todos` first succeeds.
+AGENT_PLAN: Attribute[AgentPlan] = Attribute("AgentPlan", AgentPlan)
+#: Approvals of plan revisions by `plan_execution_key(revision)`.
+PLAN_EXECUTIONS: ChannelMap[PlanExecutionRequest] = ChannelMap("PlanExecutions", PlanExecutionRequest)
+#: The approval that `execute_plan` accepted and no turn has taken yet.
+PENDING_PLAN_EXECUTION: Attribute[PlanExecutionRequest] = Attribute("PendingPlanExecution", PlanExecutionRequest)
+#: The summary that stands for the oldest messages; set once the session compacts.
+CONTEXT_SUMMARY: Attribute[ContextSummary] = Attribute("ContextSummary", ContextSummary)
 #: Messages that wait for a turn.
 QUEUED_USER_MESSAGES: Channel[AgentUserMessage] = Channel("QueuedUserMessages", AgentUserMessage)
 #: Accepted decisions by interrupt ID.
@@ -80,12 +103,19 @@ def session_declarations(event_stream_capacity_bytes: int) -> tuple[Declaration[
     return (
         AGENT_STATE,
         AGENT_MESSAGES,
+        AGENT_MESSAGE_CHUNKS,
+        AGENT_MESSAGE_INDEX,
         FRAMEWORK_RUN_STATE,
         AGENT_TOOL_CALLS,
         PENDING_INTERRUPTS,
         AGENT_USAGE,
         TURN_REPLY_SEQUENCE,
         SESSION_SETTINGS,
+        TURN_SESSION_SETTINGS,
+        AGENT_PLAN,
+        PLAN_EXECUTIONS,
+        PENDING_PLAN_EXECUTION,
+        CONTEXT_SUMMARY,
         QUEUED_USER_MESSAGES,
         STEERED_USER_MESSAGES,
         INTERRUPT_RESOLUTIONS,

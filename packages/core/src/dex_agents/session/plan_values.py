@@ -1,13 +1,22 @@
-"""Values of plans and of context compaction."""
+"""Values of plans, of settings and of context compaction."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["AgentPlan", "AgentPlanStatus", "AgentPlanTask", "AgentPlanTaskStatus", "ContextSummary"]
+__all__ = [
+    "AgentPlan",
+    "AgentPlanStatus",
+    "AgentPlanTask",
+    "AgentPlanTaskStatus",
+    "CompactContextInput",
+    "ContextSummary",
+    "PlanExecutionRequest",
+    "TurnSessionSettings",
+]
 
 AgentPlanStatus = Literal["draft", "active", "completed", "cleared"]
 AgentPlanTaskStatus = Literal["pending", "in_progress", "completed"]
@@ -34,6 +43,25 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
     status: AgentPlanStatus
     updated_at: datetime
     tasks: tuple[AgentPlanTask, ...] = ()
+
+
+class PlanExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The user approved this revision of the plan."""
+
+    revision: int
+
+
+class TurnSessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings a turn started with; a copy of another turn reads as no settings."""
+
+    turn_id: str
+    settings: dict[str, Any]
+
+
+class CompactContextInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of `CompactContext`: the last message to summarise."""
+
+    through_sequence: int
 
 
 class ContextSummary(msgspec.Struct, frozen=True, kw_only=True):

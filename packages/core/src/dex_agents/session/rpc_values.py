@@ -17,10 +17,12 @@ __all__ = [
     "AnswerQuestionInput",
     "CancelTurnInput",
     "DeleteQueuedMessageInput",
+    "ExecutePlanInput",
     "ListAgentMessagesInput",
     "ResolveInterruptInput",
     "SendUserMessageInput",
     "SteerUserMessageInput",
+    "UpdateSessionSettingsInput",
 ]
 
 
@@ -50,14 +52,31 @@ class DeleteQueuedMessageInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolveInterruptInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Input of `resolve_interrupt`.
+    """Input of `resolve_interrupt`; an unknown field is refused.
 
-    An unknown field is refused, so that a client that believes it changed the arguments is told otherwise.
+    Attributes:
+        interrupt_id: The interrupt.
+        approved: Whether the call may run; a question is only declined.
+        rejection_message: What the model is told when it may not.
+        arguments: The arguments to run instead of the model's, a JSON object; only with `approved`.
     """
 
     interrupt_id: str
     approved: bool
     rejection_message: str | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class ExecutePlanInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of `execute_plan`."""
+
+    revision: int
+
+
+class UpdateSessionSettingsInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of `update_session_settings`: replaces all settings; `{}` clears them."""
+
+    session_settings: dict[str, Any] | None
 
 
 class AnswerQuestionInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,7 +139,7 @@ class AgentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: None before the session started.
-        messages: Every stored message, oldest first.
+        messages: Every message that is still stored, oldest first.
         pending_interrupts: What waits for a person, oldest first.
         tool_calls: The active turn's calls, in the order the model made them.
         usage: What the session's model calls used so far.

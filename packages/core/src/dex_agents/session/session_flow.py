@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dex_agents.session.definition import SessionDefinition, UserMessageBuilder
 from dex_agents.session.execution_port import (
+    CompactionExecution,
     ModelStepExecution,
     ToolCallExecution,
     ToolTaskCancelExecution,
@@ -13,7 +15,7 @@ from dex_agents.session.execution_port import (
 )
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.persistence import session_declarations
-from dex_agents.session.rpcs import SESSION_RPCS
+from dex_agents.session.rpcs import session_rpcs
 from dex_agents.session.steps import (
     ApplyTurnControl,
     ApplyTurnControlNote,
@@ -25,8 +27,10 @@ from dex_agents.session.steps import (
     CallSingleAttemptTool,
     CallTool,
     CancelToolTask,
+    CompactContext,
     FinishTurnCancellation,
     PollToolTask,
+    RecordCompactionFailure,
     RecordToolFailure,
     RecordToolOutcomeUnknown,
     RecordTurnFailure,
@@ -36,7 +40,6 @@ from dex_agents.session.steps import (
     RunModel,
     StartAgentSession,
 )
-from dex_agents.session.transitions import UserMessageBuilder
 from dex_flow import Flow, Step
 
 __all__ = ["build_agent_session_flow"]
@@ -49,6 +52,7 @@ def build_agent_session_flow(
     model_execution: ModelStepExecution,
     tool_execution: ToolCallExecution,
     unfinished_turn_execution: UnfinishedTurnExecution | None = None,
+    compaction_execution: CompactionExecution | None = None,
     tool_task_poll_execution: ToolTaskPollExecution | None = None,
     tool_task_cancel_execution: ToolTaskCancelExecution | None = None,
     options: AgentSessionOptions | None = None,
@@ -61,6 +65,7 @@ def build_agent_session_flow(
         model_execution: Runs model steps.
         tool_execution: Runs tool calls.
         unfinished_turn_execution: Completes the transcript of turns without an answer, for runners that can.
+        compaction_execution: Summarises older messages, for runners that can.
         tool_task_poll_execution: Polls tasks that tools started, for runners that can.
         tool_task_cancel_execution: Stops abandoned tasks, for runners that can.
         options: How the sessions behave.
@@ -69,11 +74,14 @@ def build_agent_session_flow(
         DefinitionError: `flow_type` is not a valid name.
     """
     options = options or AgentSessionOptions()
+    session = SessionDefinition(build_user_message, options, reads_summaries=compaction_execution is not None)
     follows_tasks = tool_task_poll_execution is not None
     steps: list[Step[Any]] = [
-        StartAgentSession(build_user_message),
-        AwaitUserMessage(build_user_message),
-        RunModel(model_execution, options),
+        StartAgentSession(session),
+        AwaitUserMessage(session),
+        RunModel(model_execution, session),
+        CompactContext(compaction_execution, session),
+        RecordCompactionFailure(),
         AwaitToolApproval(),
         AwaitQuestionAnswer(options),
         AwaitTimer(),
@@ -86,20 +94,20 @@ def build_agent_session_flow(
         RecordToolFailure(),
         RecordToolOutcomeUnknown(),
         # Also for a runner that builds no messages: `cancel_turn` names them, and a deploy may find one open.
-        RecordTurnFailureNote(build_user_message),
-        ApplyTurnControlNote(build_user_message),
+        RecordTurnFailureNote(session),
+        ApplyTurnControlNote(session),
     ]
     if unfinished_turn_execution is None:
-        steps += [RecordTurnFailure(build_user_message), ApplyTurnControl(build_user_message)]
+        steps += [RecordTurnFailure(session), ApplyTurnControl(session)]
     else:
         steps += [
-            RecordTurnFailureWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
-            ApplyTurnControlWithRunnerMessages(unfinished_turn_execution, build_user_message, options),
+            RecordTurnFailureWithRunnerMessages(unfinished_turn_execution, session),
+            ApplyTurnControlWithRunnerMessages(unfinished_turn_execution, session),
         ]
     return Flow(
         flow_type,
         steps=steps,
         start_step=StartAgentSession,
         declarations=session_declarations(options.event_stream_capacity_bytes),
-        rpcs=SESSION_RPCS,
+        rpcs=session_rpcs(plan_mode_enabled=options.plan_mode_enabled),
     )

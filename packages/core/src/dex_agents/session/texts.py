@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = [
     "APPROVAL_DEADLINE_PASSED",
     "ARGUMENTS_CHANGED_BY_USER",
+    "CONTEXT_SUMMARY_INSTRUCTIONS",
+    "CONTEXT_SUMMARY_NOTE_HEADER",
     "MISSING_TOOL_TASK_POLLER",
     "NOTE_PREFIX",
     "NO_FURTHER_ATTEMPT_STEERED",
@@ -13,6 +15,7 @@ __all__ = [
     "QUESTION_DEADLINE_PASSED",
     "QUESTION_DECLINED",
     "TASK_ABANDONED_ERROR",
+    "TODOS_WRITTEN_TWICE",
     "TOOL_CALL_CANCELLED_BY_STEERING_RESULT",
     "TOOL_CALL_CANCELLED_BY_TURN_CANCELLATION_RESULT",
     "TOOL_CALL_NOT_RUN_ERROR_PREFIX",
@@ -23,11 +26,13 @@ __all__ = [
     "TURN_FAILURE_NOTE_FOOTER",
     "TURN_FAILURE_NOTE_HEADER",
     "TURN_STEERED_NOTE_HEADER",
+    "context_summary_omission_note",
     "invalid_arguments_text",
     "invalid_built_in_arguments_text",
     "model_call_limit_text",
     "result_dropped_text",
     "result_truncated_mark",
+    "turn_limit_text",
     "unknown_tool_text",
 ]
 
@@ -64,6 +69,24 @@ TURN_CANCELLED_NOTE_HEADER = (
 )
 TURN_FAILURE_NOTE_HEADER = f"{NOTE_PREFIX} The previous turn failed before it was answered. These tool calls were made:"
 TURN_FAILURE_NOTE_FOOTER = "Do not repeat these tool calls unless the user asks again."
+
+TODOS_WRITTEN_TWICE = "write_todos was called more than once in one response"
+CONTEXT_SUMMARY_NOTE_HEADER = f"{NOTE_PREFIX} Summary of the earlier conversation:"
+CONTEXT_SUMMARY_INSTRUCTIONS = (
+    "Summarise the conversation so far for the assistant who continues it and sees nothing else of it. Keep what the "
+    "user asked for and decided, facts and identifiers, what the tool calls did and their results, open questions and "
+    "the next steps. Leave out pleasantries. Write plain text and call no tools."
+)
+
+
+def context_summary_omission_note(omitted_count: int) -> str:
+    """Tells a summary call that its oldest messages did not fit."""
+    return f"{NOTE_PREFIX} The {omitted_count} oldest messages are left out because they do not fit."
+
+
+def turn_limit_text(limit: str, value: int) -> str:
+    """A call the model asked for after its turn reached a limit."""
+    return f"The tool call was not run: this turn reached its limit of {value} {limit.replace('_', ' ')}."
 
 
 def unknown_tool_text(tool_name: str) -> str:

@@ -102,7 +102,7 @@ def finalize_tool_call(
         StatusMoveError: The record is final already, or the move is not allowed.
     """
     assert status in FINAL_STATUSES
-    final = _moved(record, status, {"finished_at": tx.now, "is_running": False, **changes})
+    final = _moved(record, status, {"finished_at": tx.now, "is_running": False, "arguments_schema": None, **changes})
     tx.set_instance(AGENT_TOOL_CALLS, record.tool_call_id, final)
     for key in _interrupt_keys(turn_id, record):
         drop_interrupt(

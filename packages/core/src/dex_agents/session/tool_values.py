@@ -98,6 +98,7 @@ class DeferredToolCall(msgspec.Struct, frozen=True, kw_only=True):
         arguments: The arguments as the model sent them; text that should be a JSON object.
         policy: Effect and approval rule, from `resolve_tool_policy` or the runner's own.
         tool_source_reference: Opaque text that lets the tool's source find the tool again.
+        arguments_schema: JSON Schema of the arguments as JSON text, for a person who changes them before approving.
     """
 
     tool_call_id: str
@@ -105,6 +106,7 @@ class DeferredToolCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
     policy: ResolvedToolPolicy
     tool_source_reference: str | None = None
+    arguments_schema: str | None = None
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,7 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         deferred_at: When the model's request was stored.
         started_at: When the latest attempt started.
         finished_at: When the record became final.
+        arguments_schema: JSON Schema text that changed arguments must fit; kept only while a person may change them.
         wait_until: When a durable wait ends.
         input_question: The question the tool asked.
         input_choices: Its choices.
@@ -217,6 +220,7 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     finished_at: datetime | None = None
     tool_source_reference: str | None = None
     framework_result: str | None = None
+    arguments_schema: str | None = None
     wait_until: datetime | None = None
     input_continuation: str | None = None
     input_question: str | None = None
@@ -301,6 +305,7 @@ class AgentInterruptResolution(msgspec.Struct, frozen=True, kw_only=True):
         approved: Whether the call may run.
         rejection_message: The person's words when it may not.
         answer: The answer to a question.
+        arguments: JSON object text that the person put in place of the call's arguments.
         resolved_at: When the session accepted it.
     """
 
@@ -308,6 +313,7 @@ class AgentInterruptResolution(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime
     rejection_message: str | None = None
     answer: str | None = None
+    arguments: str | None = None
 
 
 class TurnControlRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,10 @@ from dex_agents.session.step_types import (
     CALL_SINGLE_ATTEMPT_TOOL,
     CALL_TOOL,
     CANCEL_TOOL_TASK,
+    COMPACT_CONTEXT,
     FINISH_TURN_CANCELLATION,
     POLL_TOOL_TASK,
+    RECORD_COMPACTION_FAILURE,
     RECORD_TOOL_FAILURE,
     RECORD_TOOL_OUTCOME_UNKNOWN,
     RECORD_TURN_FAILURE,
@@ -70,11 +72,12 @@ ALLOWED_STATUS_MOVES: Mapping[Status, frozenset[Status]] = MappingProxyType(
 STEP_GRAPH: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         START_AGENT_SESSION: (RUN_MODEL, AWAIT_USER_MESSAGE),
-        AWAIT_USER_MESSAGE: (RUN_MODEL, APPLY_TURN_CONTROL),
+        AWAIT_USER_MESSAGE: (RUN_MODEL, APPLY_TURN_CONTROL, AWAIT_USER_MESSAGE),
         RUN_MODEL: (
             AWAIT_USER_MESSAGE,
             RUN_MODEL,
             APPLY_TURN_CONTROL,
+            COMPACT_CONTEXT,
             AWAIT_TOOL_APPROVAL,
             AWAIT_QUESTION_ANSWER,
             AWAIT_TIMER,
@@ -83,6 +86,8 @@ STEP_GRAPH: Mapping[str, tuple[str, ...]] = MappingProxyType(
             RESUME_TURN,
             RECORD_TURN_FAILURE,
         ),
+        COMPACT_CONTEXT: (RUN_MODEL, APPLY_TURN_CONTROL),
+        RECORD_COMPACTION_FAILURE: (RUN_MODEL,),
         AWAIT_TOOL_APPROVAL: (CALL_TOOL, CALL_SINGLE_ATTEMPT_TOOL),
         AWAIT_QUESTION_ANSWER: (CALL_TOOL, CALL_SINGLE_ATTEMPT_TOOL, POLL_TOOL_TASK),
         AWAIT_TIMER: (),
@@ -105,6 +110,7 @@ STEP_GRAPH: Mapping[str, tuple[str, ...]] = MappingProxyType(
 FAILURE_ROUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         RUN_MODEL: (RECORD_TURN_FAILURE,),
+        COMPACT_CONTEXT: (RECORD_COMPACTION_FAILURE,),
         CALL_TOOL: (RECORD_TOOL_FAILURE,),
         CALL_SINGLE_ATTEMPT_TOOL: (RECORD_TOOL_OUTCOME_UNKNOWN,),
         POLL_TOOL_TASK: (RECORD_TOOL_FAILURE, RECORD_TOOL_OUTCOME_UNKNOWN),
@@ -117,6 +123,7 @@ FAILURE_ROUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 #: Steps that `cancel_turn` cancels in its own commit: the model call, everything that waits, and what ends a turn.
 CANCELLED_BY_TURN_CANCELLATION = (
     RUN_MODEL,
+    COMPACT_CONTEXT,
     RECORD_TURN_FAILURE,
     RECORD_TURN_FAILURE_NOTE,
     APPLY_TURN_CONTROL,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
+from dex_agents.session.definition import SessionDefinition
 from dex_agents.session.events import emit_turn_started, emit_usage_recorded
 from dex_agents.session.identity import turn_id
-from dex_agents.session.ingress import repair_message
-from dex_agents.session.messages import append_messages
 from dex_agents.session.persistence import (
     AGENT_STATE,
     AGENT_TOOL_CALLS,
@@ -19,6 +18,8 @@ from dex_agents.session.persistence import (
     TOOL_CALL_RESULTS,
     TURN_REPLY_SEQUENCE,
 )
+from dex_agents.session.plans import activate_plan
+from dex_agents.session.settings import copy_settings_for_turn
 from dex_agents.session.step_types import RUN_MODEL
 from dex_agents.session.tool_values import AgentToolCallRecord
 from dex_agents.session.transition_rules import check_turn_ending
@@ -26,15 +27,12 @@ from dex_agents.session.values import (
     AgentState,
     AgentStatus,
     AgentUsage,
-    FrameworkMessage,
     InteractionMode,
     TurnReplySequence,
 )
 from dex_flow import Decision, StateView, Transaction, go_to
 
-__all__ = ["UserMessageBuilder", "active_turn", "add_usage", "clear_turn", "reply_count", "session_state", "start_turn"]
-
-UserMessageBuilder: TypeAlias = Callable[[str], FrameworkMessage]
+__all__ = ["active_turn", "add_usage", "clear_turn", "reply_count", "session_state", "start_turn"]
 
 
 def session_state(view: StateView) -> AgentState:
@@ -53,7 +51,12 @@ def active_turn(state: AgentState) -> str:
 
 
 def start_turn(
-    tx: Transaction, state: AgentState, texts: Sequence[str], build_user_message: UserMessageBuilder
+    tx: Transaction,
+    state: AgentState,
+    texts: Sequence[str],
+    session: SessionDefinition,
+    *,
+    mode: InteractionMode = InteractionMode.CHAT,
 ) -> Decision:
     """Store the user messages, start the next turn and go to its first model step.
 
@@ -61,35 +64,50 @@ def start_turn(
         tx: The transaction.
         state: The state without an active turn.
         texts: The turn's user messages, in order; more than one when the user steered more than once.
-        build_user_message: The runner's pure function.
+        session: The Flow type's rules.
+        mode: The kind of turn.
     """
     turn_number = state.turn_count + 1
     turn = turn_id(turn_number)
-    messages = [repair_message(build_user_message(text), None) for text in texts]
-    sequence = append_messages(tx, turn, state.last_message_sequence, messages)
+    messages = [session.user_message(text) for text in texts]
+    sequence = session.messages.append(tx, turn, state.last_message_sequence, messages)
     tx.set(TURN_REPLY_SEQUENCE, TurnReplySequence(turn_id=turn, sequence=sequence + 1))
+    copy_settings_for_turn(tx, turn)
     tx.set(
         AGENT_STATE,
         replace(
             state,
             status=AgentStatus.RUNNING_MODEL,
+            interaction_mode=mode,
             turn_count=turn_number,
             active_turn_id=turn,
             last_message_sequence=sequence,
+            turn_started_at=tx.now,
             updated_at=tx.now,
         ),
     )
     emit_turn_started(tx, turn, state.last_message_sequence + 1)
+    if mode is InteractionMode.EXECUTING:
+        activate_plan(tx, turn)
     return go_to(RUN_MODEL)
 
 
-def add_usage(tx: Transaction, turn: str, usage: AgentUsage) -> None:
-    """Count a model call's usage; a step without a model call counts nothing."""
+def add_usage(tx: Transaction, turn: str, state: AgentState, usage: AgentUsage) -> AgentState:
+    """Count a model call's usage; a step without a model call counts nothing.
+
+    Returns:
+        The state with the turn's share counted, which the caller stores.
+    """
     if usage == AgentUsage():
-        return
+        return state
     session = (tx.get(AGENT_USAGE) or AgentUsage()).add(usage)
     tx.set(AGENT_USAGE, session)
     emit_usage_recorded(tx, turn, usage, session)
+    return replace(
+        state,
+        turn_model_calls=state.turn_model_calls + usage.model_calls,
+        turn_total_tokens=state.turn_total_tokens + usage.total_tokens,
+    )
 
 
 def reply_count(view: StateView, turn: str, last_sequence: int) -> int:
@@ -137,6 +155,11 @@ def clear_turn(
         turn_model_step_count=0,
         turn_continuation_count=0,
         turn_tool_call_count=0,
+        turn_started_at=None,
+        turn_model_calls=0,
+        turn_total_tokens=0,
+        turn_limit_reached=None,
+        turn_compaction_error=None,
         updated_at=tx.now,
         **changes,
     )

@@ -74,6 +74,11 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         updated_at: When this value was last written.
         turn_model_step_count: Finished model steps of the active turn, 0 between turns.
         turn_tool_call_count: Tool calls the active turn made so far.
+        turn_started_at: When the active turn started.
+        turn_model_calls: Model calls of the active turn so far, as its runner counts them.
+        turn_total_tokens: Tokens of those calls, as far as they are known.
+        turn_limit_reached: Name of the limit the active turn reached; its next model call is its last.
+        turn_compaction_error: Why summarising failed in the active turn; it goes on without while it fits.
         turn_continuation_count: Model steps of the active turn that asked for another model step without tool calls.
         format_version: Version of the stored session values.
     """
@@ -89,6 +94,11 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     turn_model_step_count: int = 0
     turn_tool_call_count: int = 0
     turn_continuation_count: int = 0
+    turn_started_at: datetime | None = None
+    turn_model_calls: int = 0
+    turn_total_tokens: int = 0
+    turn_limit_reached: str | None = None
+    turn_compaction_error: str | None = None
     format_version: int = STATE_FORMAT_VERSION
 
 

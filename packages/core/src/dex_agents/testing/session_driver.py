@@ -11,6 +11,8 @@ import msgspec
 from dex_agents.session.event_values import AgentEvent
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import (
+    CompactionSnapshot,
+    ContextSummarized,
     ModelStepOutcome,
     ModelStepSnapshot,
     ToolCallSnapshot,
@@ -26,18 +28,22 @@ from dex_agents.session.rpc_values import (
     AnswerQuestionInput,
     CancelTurnInput,
     DeleteQueuedMessageInput,
+    ExecutePlanInput,
     ResolveInterruptInput,
     SendUserMessageInput,
     SteerUserMessageInput,
+    UpdateSessionSettingsInput,
 )
 from dex_agents.session.rpcs import (
     ANSWER_QUESTION,
     CANCEL_TURN,
     DELETE_QUEUED_MESSAGE,
+    EXECUTE_PLAN,
     GET_AGENT_SNAPSHOT,
     RESOLVE_INTERRUPT,
     SEND_USER_MESSAGE,
     STEER_USER_MESSAGE,
+    UPDATE_SESSION_SETTINGS,
 )
 from dex_agents.session.session_flow import build_agent_session_flow
 from dex_agents.session.values import FrameworkMessage
@@ -85,6 +91,9 @@ class _NoExecution:
     async def run_tool_call(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolOutcome:
         raise AssertionError("a driven session runs no tool call; call `succeed` or `fail`")
 
+    async def summarize_context(self, activity: Activity, snapshot: CompactionSnapshot) -> ContextSummarized:
+        raise AssertionError("a driven session summarises nothing; call `succeed` or `fail`")
+
     async def poll_tool_task(self, activity: Activity, snapshot: ToolCallSnapshot) -> ToolTaskOutcome:
         raise AssertionError("a driven session polls no task; call `succeed` or `fail`")
 
@@ -103,6 +112,7 @@ class SessionDriver:
     Args:
         options: How the session behaves.
         builds_unfinished_turns: Whether the runner completes the transcript of turns without an answer.
+        compacts: Whether the runner summarises older messages.
         polls_tasks: Whether the runner polls tasks.
         cancels_tasks: Whether the runner stops tasks.
         flow_id: The session's ID.
@@ -122,6 +132,7 @@ class SessionDriver:
         options: AgentSessionOptions | None = None,
         *,
         builds_unfinished_turns: bool = False,
+        compacts: bool = True,
         polls_tasks: bool = True,
         cancels_tasks: bool = True,
         flow_id: str = "session",
@@ -134,6 +145,7 @@ class SessionDriver:
             model_execution=execution,
             tool_execution=execution,
             unfinished_turn_execution=execution if builds_unfinished_turns else None,
+            compaction_execution=execution if compacts else None,
             tool_task_poll_execution=execution if polls_tasks else None,
             tool_task_cancel_execution=execution if cancels_tasks else None,
             options=options,
@@ -161,16 +173,35 @@ class SessionDriver:
         answer: Output = self.apply(InvokeRpc(rpc.name, encode(input)))
         return answer
 
-    def send(self, text: str) -> bool:
+    def send(self, text: str, *, plan_mode: bool = False) -> bool:
         """Send a user message."""
-        return self.call(SEND_USER_MESSAGE, SendUserMessageInput(text=text))
+        return self.call(SEND_USER_MESSAGE, SendUserMessageInput(text=text, plan_mode=plan_mode))
 
-    def resolve(self, interrupt_id: str, approved: bool, rejection_message: str | None = None) -> bool:
+    def resolve(
+        self,
+        interrupt_id: str,
+        approved: bool,
+        rejection_message: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> bool:
         """Decide about an interrupt."""
         return self.call(
             RESOLVE_INTERRUPT,
-            ResolveInterruptInput(interrupt_id=interrupt_id, approved=approved, rejection_message=rejection_message),
+            ResolveInterruptInput(
+                interrupt_id=interrupt_id,
+                approved=approved,
+                rejection_message=rejection_message,
+                arguments=arguments,
+            ),
         )
+
+    def execute_plan(self, revision: int) -> bool:
+        """Approve a revision of the plan."""
+        return self.call(EXECUTE_PLAN, ExecutePlanInput(revision=revision))
+
+    def update_settings(self, settings: dict[str, Any] | None) -> bool:
+        """Replace the session's settings."""
+        return self.call(UPDATE_SESSION_SETTINGS, UpdateSessionSettingsInput(session_settings=settings))
 
     def answer(self, interrupt_id: str, answer: str) -> bool:
         """Answer a question."""

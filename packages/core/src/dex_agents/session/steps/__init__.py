@@ -1,6 +1,7 @@
 """The session's Steps, one module per group."""
 
 from dex_agents.session.steps.approval import AwaitToolApproval
+from dex_agents.session.steps.compaction import CompactContext, RecordCompactionFailure
 from dex_agents.session.steps.model import ResumeTurn, RunModel
 from dex_agents.session.steps.questions import AwaitQuestionAnswer
 from dex_agents.session.steps.start import AwaitUserMessage, StartAgentSession
@@ -31,8 +32,10 @@ __all__ = (
     "CallSingleAttemptTool",
     "CallTool",
     "CancelToolTask",
+    "CompactContext",
     "FinishTurnCancellation",
     "PollToolTask",
+    "RecordCompactionFailure",
     "RecordToolFailure",
     "RecordToolOutcomeUnknown",
     "RecordTurnFailure",

@@ -44,7 +44,13 @@ class AwaitToolApproval(InlineStep[str]):
             return dead_end()
         assert end is None or isinstance(end, AgentInterruptResolution)
         if end is not None and end.approved:
-            move_record(tx, record, AgentToolCallRecordStatus.APPROVED)
+            move_record(
+                tx,
+                record,
+                AgentToolCallRecordStatus.APPROVED,
+                executed_arguments=end.arguments,
+                arguments_schema=None,
+            )
             return go_to(tool_step_type(record.effect), input)
         message = APPROVAL_DEADLINE_PASSED if end is None else end.rejection_message
         finalize_tool_call(tx, turn, record, AgentToolCallRecordStatus.REJECTED, rejection_message=message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dex_agents.session.deferral import defer_tool_calls
+from dex_agents.session.definition import SessionDefinition
 from dex_agents.session.events import (
     TURN_COMPLETED,
     emit_model_call_retrying,
@@ -12,30 +13,34 @@ from dex_agents.session.events import (
     emit_turn_limit_reached,
 )
 from dex_agents.session.execution_port import ModelStepExecution
-from dex_agents.session.messages import append_messages
 from dex_agents.session.model_input import load_model_step_snapshot
-from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import (
     ModelStepCompleted,
     ModelStepContinued,
+    ModelStepNeedsCompaction,
     ModelStepOutcome,
     ModelStepRefused,
     ModelStepSnapshot,
     ModelStepToolCallsRequested,
 )
 from dex_agents.session.persistence import AGENT_STATE, FRAMEWORK_RUN_STATE, TOOL_CALL_RESULTS, TURN_CONTROL_REQUESTS
+from dex_agents.session.plan_values import CompactContextInput
+from dex_agents.session.settings import turn_settings
 from dex_agents.session.step_options import repeatable_options
 from dex_agents.session.step_types import (
     APPLY_TURN_CONTROL,
     AWAIT_USER_MESSAGE,
+    COMPACT_CONTEXT,
     RECORD_TURN_FAILURE,
     RESUME_TURN,
     RUN_MODEL,
 )
+from dex_agents.session.texts import turn_limit_text
 from dex_agents.session.tool_calls import turn_records
 from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import active_turn, add_usage, clear_turn, reply_count, session_state
 from dex_agents.session.turn_control import pending_turn_control, wake_waiting_calls
+from dex_agents.session.turn_limits import TurnLimits, crossed_limit, limits_in_force
 from dex_agents.session.values import AgentState, AgentStatus, TurnError
 from dex_flow import (
     Activity,
@@ -62,20 +67,27 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
 
     next_steps = STEP_GRAPH[RUN_MODEL]
 
-    def __init__(self, execution: ModelStepExecution, options: AgentSessionOptions) -> None:
+    def __init__(self, execution: ModelStepExecution, session: SessionDefinition) -> None:
         self._execution = execution
-        self._session_options = options
-        self.options = repeatable_options(RECORD_TURN_FAILURE, options.attempt_backoff)
+        self._session = session
+        self.options = repeatable_options(RECORD_TURN_FAILURE, session.options.attempt_backoff)
 
     def before_run(self, tx: Transaction, input: None) -> Proceed | Decision:
-        """A steered or cancelled turn makes no further model call."""
-        if pending_turn_control(tx, active_turn(session_state(tx))) is not None:
+        """A steered or cancelled turn makes no further model call; one that reached a limit makes its last."""
+        state = session_state(tx)
+        turn = active_turn(state)
+        if pending_turn_control(tx, turn) is not None:
             return go_to(APPLY_TURN_CONTROL)
+        if state.turn_limit_reached is None:
+            crossed = crossed_limit(state, self._limits(tx, turn), tx.now)
+            if crossed is not None:
+                tx.set(AGENT_STATE, replace(state, turn_limit_reached=crossed.name, updated_at=tx.now))
+                emit_turn_limit_reached(tx, turn, crossed.name, crossed.value)
         return Proceed()
 
     def load(self, view: StateView, input: None) -> ModelStepSnapshot:
         """The model input."""
-        return load_model_step_snapshot(view, self._session_options)
+        return load_model_step_snapshot(view, self._session)
 
     async def run(self, activity: Activity, snapshot: ModelStepSnapshot) -> ModelStepOutcome:
         """The model call."""
@@ -85,7 +97,7 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         """Store what the model said and go on, or end the turn."""
         state = session_state(tx)
         turn = active_turn(state)
-        add_usage(tx, turn, outcome.usage)
+        state = add_usage(tx, turn, state, outcome.usage)
         match outcome:
             case ModelStepCompleted():
                 return self._complete(tx, state, turn, outcome)
@@ -96,6 +108,10 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
             case ModelStepRefused():
                 error = TurnError(turn_id=turn, type=outcome.error_type, message=outcome.message)
                 return _fail_turn(tx, state, error)
+            case ModelStepNeedsCompaction():
+                compacting = replace(state, status=AgentStatus.COMPACTING_CONTEXT, updated_at=tx.now)
+                tx.set(AGENT_STATE, compacting)
+                return go_to(COMPACT_CONTEXT, CompactContextInput(through_sequence=outcome.through_sequence))
 
     def on_attempt_failed(self, tx: Transaction, input: None, failure: AttemptFailure) -> None:
         """Say that the model call is tried again."""
@@ -103,7 +119,9 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
 
     def _complete(self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepCompleted) -> Decision:
         records = turn_records(tx) if state.turn_tool_call_count else ()
-        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
+        last_sequence = self._session.messages.append(
+            tx, turn, state.last_message_sequence, outcome.new_messages, records
+        )
         emit_turn_completed(tx, turn, reply_count(tx, turn, last_sequence))
         clear_turn(
             tx,
@@ -120,31 +138,36 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepToolCallsRequested
     ) -> Decision:
         step_number = state.turn_model_step_count + 1
+        limit_text = self._limit_text(tx, state, turn)
         records, movements = defer_tool_calls(
             tx,
             turn,
             outcome.tool_calls,
             first_order=state.turn_tool_call_count,
             model_step_number=step_number,
-            options=self._session_options,
+            mode=state.interaction_mode,
+            options=self._session.options,
+            refusal=limit_text,
         )
-        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages, records)
+        last_sequence = self._session.messages.append(
+            tx, turn, state.last_message_sequence, outcome.new_messages, records
+        )
         tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
-        tx.set(
-            AGENT_STATE,
-            replace(
-                state,
-                status=AgentStatus.RUNNING_TOOLS,
-                turn_model_step_count=step_number,
-                turn_tool_call_count=state.turn_tool_call_count + len(records),
-                last_message_sequence=last_sequence,
-                updated_at=tx.now,
-            ),
+        asked = replace(
+            state,
+            status=AgentStatus.RUNNING_TOOLS,
+            turn_model_step_count=step_number,
+            turn_tool_call_count=state.turn_tool_call_count + len(records),
+            last_message_sequence=last_sequence,
+            updated_at=tx.now,
         )
+        if limit_text is not None:
+            return _fail_turn(tx, asked, _limit_error(turn, limit_text))
+        tx.set(AGENT_STATE, asked)
         return go_to_many(*movements, move(RESUME_TURN, len(records)))
 
     def _continue(self, tx: Transaction, state: AgentState, turn: str, outcome: ModelStepContinued) -> Decision:
-        last_sequence = append_messages(tx, turn, state.last_message_sequence, outcome.new_messages)
+        last_sequence = self._session.messages.append(tx, turn, state.last_message_sequence, outcome.new_messages)
         count = state.turn_continuation_count + 1
         continued = replace(
             state,
@@ -155,9 +178,12 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         )
         tx.set(FRAMEWORK_RUN_STATE, outcome.framework_run_state)
         tx.set(AGENT_STATE, continued)
-        limit = self._session_options.max_model_step_continuations
+        limit = self._session.options.max_model_step_continuations
         if pending_turn_control(tx, turn) is not None:
             return go_to(APPLY_TURN_CONTROL)
+        limit_text = self._limit_text(tx, state, turn)
+        if limit_text is not None:
+            return _fail_turn(tx, continued, _limit_error(turn, limit_text))
         if count <= limit:
             return go_to(RUN_MODEL)
         emit_turn_limit_reached(tx, turn, CONTINUATION_LIMIT, limit)
@@ -169,9 +195,25 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
         )
         return _fail_turn(tx, continued, error)
 
+    def _limits(self, view: StateView, turn: str) -> TurnLimits:
+        return limits_in_force(self._session.options.turn_limits, turn_settings(view, turn))
+
+    def _limit_text(self, view: StateView, state: AgentState, turn: str) -> str | None:
+        """What a call is told that the turn's last model call asked for; None before a limit is reached."""
+        if state.turn_limit_reached is None:
+            return None
+        value = getattr(self._limits(view, turn), state.turn_limit_reached)
+        return turn_limit_text(state.turn_limit_reached, value)
+
+
+def _limit_error(turn: str, text: str) -> TurnError:
+    return TurnError(turn_id=turn, type="TurnLimitReachedError", message=text)
+
 
 def _fail_turn(tx: Transaction, state: AgentState, error: TurnError) -> Decision:
-    tx.set(AGENT_STATE, replace(state, last_turn_error=error, updated_at=tx.now))
+    # No call is open any more, which a cancellation has to see.
+    failed = replace(state, status=AgentStatus.RUNNING_MODEL, last_turn_error=error, updated_at=tx.now)
+    tx.set(AGENT_STATE, failed)
     return go_to(RECORD_TURN_FAILURE)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dex_agents.session.definition import SessionDefinition
 from dex_agents.session.events import TURN_CANCELLED, TURN_STEERED, emit_turn_cancelled, emit_turn_steered
 from dex_agents.session.execution_port import UnfinishedTurnExecution
-from dex_agents.session.ingress import repair_message
-from dex_agents.session.messages import append_messages
 from dex_agents.session.model_input import load_model_step_snapshot
-from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import ModelStepSnapshot, UnfinishedTurnOutcome
 from dex_agents.session.persistence import (
     STEERED_USER_MESSAGES,
     TURN_CANCELLATION_REQUEST,
     TURN_CONTROL_REQUESTS,
 )
+from dex_agents.session.plans import turn_mode
 from dex_agents.session.step_options import unfinished_turn_options
 from dex_agents.session.step_types import (
     APPLY_TURN_CONTROL,
@@ -27,7 +26,6 @@ from dex_agents.session.tool_calls import turn_records
 from dex_agents.session.tool_values import CancellationReason
 from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import (
-    UserMessageBuilder,
     active_turn,
     clear_turn,
     reply_count,
@@ -63,12 +61,12 @@ class ApplyTurnControl(InlineStep[None]):
 
     next_steps = STEP_GRAPH[APPLY_TURN_CONTROL]
 
-    def __init__(self, build_user_message: UserMessageBuilder) -> None:
-        self._build_user_message = build_user_message
+    def __init__(self, session: SessionDefinition) -> None:
+        self._session = session
 
     def execute(self, tx: Transaction, input: None) -> Decision:
         """Apply what is steered and cancelled."""
-        return _apply_turn_control(tx, None, self._build_user_message, self.step_type)
+        return _apply_turn_control(tx, None, self._session, self.step_type)
 
 
 class ApplyTurnControlNote(ApplyTurnControl):
@@ -84,25 +82,19 @@ class ApplyTurnControlWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, U
     next_steps = STEP_GRAPH[APPLY_TURN_CONTROL]
     options = unfinished_turn_options(APPLY_TURN_CONTROL_NOTE)
 
-    def __init__(
-        self,
-        execution: UnfinishedTurnExecution,
-        build_user_message: UserMessageBuilder,
-        options: AgentSessionOptions,
-    ) -> None:
+    def __init__(self, execution: UnfinishedTurnExecution, session: SessionDefinition) -> None:
         self._execution = execution
-        self._build_user_message = build_user_message
-        self._session_options = options
+        self._session = session
 
     def before_run(self, tx: Transaction, input: None) -> Proceed | Decision:
         """Without an active turn there is no transcript to complete."""
         if session_state(tx).active_turn_id is None:
-            return _apply_turn_control(tx, None, self._build_user_message, self.step_type)
+            return _apply_turn_control(tx, None, self._session, self.step_type)
         return Proceed()
 
     def load(self, view: StateView, input: None) -> ModelStepSnapshot:
         """The turn, with every record final."""
-        return load_model_step_snapshot(view, self._session_options)
+        return load_model_step_snapshot(view, self._session)
 
     async def run(self, activity: Activity, snapshot: ModelStepSnapshot) -> UnfinishedTurnOutcome:
         """Build the messages."""
@@ -111,13 +103,13 @@ class ApplyTurnControlWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, U
     def commit(self, tx: Transaction, input: None, outcome: UnfinishedTurnOutcome) -> Decision:
         """Apply what is steered and cancelled; a builder that raised leaves the note."""
         messages = outcome.messages if outcome.error is None else None
-        return _apply_turn_control(tx, messages, self._build_user_message, self.step_type)
+        return _apply_turn_control(tx, messages, self._session, self.step_type)
 
 
 def _apply_turn_control(
     tx: Transaction,
     unfinished_messages: Sequence[FrameworkMessage] | None,
-    build_user_message: UserMessageBuilder,
+    session: SessionDefinition,
     step_type: str,
 ) -> Decision:
     state = session_state(tx)
@@ -126,11 +118,12 @@ def _apply_turn_control(
         raise LookupError(f"nothing steers or cancels {state.active_turn_id}")
     steered = tx.receive(STEERED_USER_MESSAGES, tx.count_messages(STEERED_USER_MESSAGES))
     if reason is not None:
-        state = _end_turn(tx, state, reason, len(steered), unfinished_messages, build_user_message, step_type)
+        state = _end_turn(tx, state, reason, len(steered), unfinished_messages, session, step_type)
     tx.purge_messages(TURN_CONTROL_REQUESTS)
     if not steered:
         return go_to(AWAIT_USER_MESSAGE)
-    return start_turn(tx, state, [message.text for message in steered], build_user_message)
+    mode = turn_mode(tx, plan_mode=any(message.plan_mode for message in steered))
+    return start_turn(tx, state, [message.text for message in steered], session, mode=mode)
 
 
 def _end_turn(
@@ -139,15 +132,15 @@ def _end_turn(
     reason: CancellationReason,
     steered_count: int,
     unfinished_messages: Sequence[FrameworkMessage] | None,
-    build_user_message: UserMessageBuilder,
+    session: SessionDefinition,
     step_type: str,
 ) -> AgentState:
     turn = active_turn(state)
     records = turn_records(tx) if state.turn_tool_call_count else ()
     if unfinished_messages is None:
         note = build_turn_control_note(reason, records)
-        unfinished_messages = () if note is None else (repair_message(build_user_message(note), None),)
-    last_sequence = append_messages(tx, turn, state.last_message_sequence, unfinished_messages, records)
+        unfinished_messages = () if note is None else (session.user_message(note),)
+    last_sequence = session.messages.append(tx, turn, state.last_message_sequence, unfinished_messages, records)
     message_count = reply_count(tx, turn, last_sequence)
     if reason == "turn_cancelled":
         ending = TURN_CANCELLED

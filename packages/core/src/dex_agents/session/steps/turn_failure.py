@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from dex_agents.session.definition import SessionDefinition
 from dex_agents.session.events import TURN_FAILED, emit_turn_failed
 from dex_agents.session.execution_port import UnfinishedTurnExecution
-from dex_agents.session.ingress import repair_message
-from dex_agents.session.messages import append_messages
 from dex_agents.session.model_input import load_model_step_snapshot
-from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import ModelStepSnapshot, UnfinishedTurnOutcome
 from dex_agents.session.persistence import AGENT_STATE
 from dex_agents.session.sanitizer import sanitize_error_text, sanitize_name
@@ -19,7 +17,7 @@ from dex_agents.session.step_options import unfinished_turn_options
 from dex_agents.session.step_types import AWAIT_USER_MESSAGE, RECORD_TURN_FAILURE, RECORD_TURN_FAILURE_NOTE, RUN_MODEL
 from dex_agents.session.tool_calls import turn_records
 from dex_agents.session.transition_rules import STEP_GRAPH
-from dex_agents.session.transitions import UserMessageBuilder, active_turn, clear_turn, session_state
+from dex_agents.session.transitions import active_turn, clear_turn, session_state
 from dex_agents.session.unfinished_turn_note import build_turn_failure_note
 from dex_agents.session.values import AgentState, FrameworkMessage, TurnError
 from dex_flow import Activity, ActivityStep, Decision, InlineStep, Proceed, StateView, Transaction, go_to
@@ -32,12 +30,12 @@ class RecordTurnFailure(InlineStep[None]):
 
     next_steps = STEP_GRAPH[RECORD_TURN_FAILURE]
 
-    def __init__(self, build_user_message: UserMessageBuilder) -> None:
-        self._build_user_message = build_user_message
+    def __init__(self, session: SessionDefinition) -> None:
+        self._session = session
 
     def execute(self, tx: Transaction, input: None) -> Decision:
         """End the turn."""
-        return _end_failed_turn(tx, _with_error(tx), (), self._build_user_message, self.step_type)
+        return _end_failed_turn(tx, _with_error(tx), (), self._session, self.step_type)
 
 
 class RecordTurnFailureNote(RecordTurnFailure):
@@ -50,15 +48,9 @@ class RecordTurnFailureWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, 
     step_type = RECORD_TURN_FAILURE
     next_steps = STEP_GRAPH[RECORD_TURN_FAILURE]
 
-    def __init__(
-        self,
-        execution: UnfinishedTurnExecution,
-        build_user_message: UserMessageBuilder,
-        options: AgentSessionOptions,
-    ) -> None:
+    def __init__(self, execution: UnfinishedTurnExecution, session: SessionDefinition) -> None:
         self._execution = execution
-        self._build_user_message = build_user_message
-        self._session_options = options
+        self._session = session
         self.options = unfinished_turn_options(RECORD_TURN_FAILURE_NOTE)
 
     def before_run(self, tx: Transaction, input: None) -> Proceed:
@@ -68,7 +60,7 @@ class RecordTurnFailureWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, 
 
     def load(self, view: StateView, input: None) -> ModelStepSnapshot:
         """The turn, with every record final."""
-        return load_model_step_snapshot(view, self._session_options)
+        return load_model_step_snapshot(view, self._session)
 
     async def run(self, activity: Activity, snapshot: ModelStepSnapshot) -> UnfinishedTurnOutcome:
         """Build the messages."""
@@ -76,7 +68,7 @@ class RecordTurnFailureWithRunnerMessages(ActivityStep[None, ModelStepSnapshot, 
 
     def commit(self, tx: Transaction, input: None, outcome: UnfinishedTurnOutcome) -> Decision:
         """End the turn; a builder that raised leaves the note alone."""
-        return _end_failed_turn(tx, session_state(tx), outcome.messages, self._build_user_message, self.step_type)
+        return _end_failed_turn(tx, session_state(tx), outcome.messages, self._session, self.step_type)
 
 
 def _with_error(tx: Transaction) -> AgentState:
@@ -97,7 +89,7 @@ def _end_failed_turn(
     tx: Transaction,
     state: AgentState,
     unfinished_messages: Iterable[FrameworkMessage],
-    build_user_message: UserMessageBuilder,
+    session: SessionDefinition,
     step_type: str,
 ) -> Decision:
     turn = active_turn(state)
@@ -105,10 +97,10 @@ def _end_failed_turn(
     if error is None or error.turn_id != turn:
         raise LookupError(f"{turn} failed without an error")
     records = turn_records(tx) if state.turn_tool_call_count else ()
-    last_sequence = append_messages(tx, turn, state.last_message_sequence, unfinished_messages, records)
+    last_sequence = session.messages.append(tx, turn, state.last_message_sequence, unfinished_messages, records)
     if records:
-        note = repair_message(build_user_message(build_turn_failure_note(records)), None)
-        last_sequence = append_messages(tx, turn, last_sequence, (note,))
+        note = session.user_message(build_turn_failure_note(records))
+        last_sequence = session.messages.append(tx, turn, last_sequence, (note,))
     emit_turn_failed(tx, turn, f"{error.type}: {error.message}")
     clear_turn(tx, state, records, ending=TURN_FAILED, step_type=step_type, last_message_sequence=last_sequence)
     return go_to(AWAIT_USER_MESSAGE)

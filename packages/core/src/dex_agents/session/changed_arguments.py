@@ -1,0 +1,35 @@
+"""Arguments that a person puts in place of the model's before approving: checked, never trusted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dex_agents.session.argument_validation import ArgumentValidator
+from dex_agents.session.sanitizer import MAX_USER_TEXT_BYTES, sanitize_json_value, text_size
+
+__all__ = ["changed_arguments_problem", "changed_arguments_text"]
+
+
+def changed_arguments_text(arguments: dict[str, Any]) -> str:
+    """The stored form of changed arguments: repaired JSON object text."""
+    return json.dumps(sanitize_json_value(arguments), ensure_ascii=False)
+
+
+def changed_arguments_problem(arguments: dict[str, Any], schema_text: str | None) -> str | None:
+    """Why a call cannot run with these arguments, or None.
+
+    Args:
+        arguments: What the person wants to run.
+        schema_text: The JSON Schema stored when the model asked; None checks only what can be checked without one.
+    """
+    text = changed_arguments_text(arguments)
+    if text_size(text) > MAX_USER_TEXT_BYTES:
+        return f"the arguments have {text_size(text)} bytes as JSON; the limit is {MAX_USER_TEXT_BYTES} bytes"
+    if schema_text is None:
+        return None
+    try:
+        problems = ArgumentValidator(json.loads(schema_text)).problems(json.loads(text))
+    except Exception as broken:  # the schema came from a framework or a server: whatever it breaks, the edit is refused
+        return f"the tool's JSON Schema cannot be used: {type(broken).__name__}: {broken}"
+    return "; ".join(problems) or None
