@@ -17,7 +17,7 @@ from dex_agents.runner import (
     ToolTaskPoller,
     UnfinishedTurnMessageBuilder,
 )
-from dex_agents.runner_checks import check_runner
+from dex_agents.runner_checks import check_capabilities, check_runner
 from dex_agents.session import persistence, rpcs
 from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.session_flow import build_agent_session_flow
@@ -44,6 +44,11 @@ class AgentSessionFlow(Flow):
 
     agent_state = persistence.AGENT_STATE
     agent_messages = persistence.AGENT_MESSAGES
+    agent_message_chunks = persistence.AGENT_MESSAGE_CHUNKS
+    agent_message_index = persistence.AGENT_MESSAGE_INDEX
+    agent_plan = persistence.AGENT_PLAN
+    context_summary = persistence.CONTEXT_SUMMARY
+    session_settings = persistence.SESSION_SETTINGS
     agent_tool_calls = persistence.AGENT_TOOL_CALLS
     pending_interrupts = persistence.PENDING_INTERRUPTS
     agent_usage = persistence.AGENT_USAGE
@@ -58,11 +63,14 @@ class AgentSessionFlow(Flow):
     cancel_turn = rpcs.CANCEL_TURN
     resolve_interrupt = rpcs.RESOLVE_INTERRUPT
     answer_question = rpcs.ANSWER_QUESTION
+    execute_plan = rpcs.EXECUTE_PLAN
+    update_session_settings = rpcs.UPDATE_SESSION_SETTINGS
     get_agent_snapshot = rpcs.GET_AGENT_SNAPSHOT
     list_agent_messages = rpcs.LIST_AGENT_MESSAGES
 
     def __init__(self, runner: AgentFrameworkRunner, flow_type: str, options: AgentSessionOptions) -> None:
         check_runner(runner)
+        check_capabilities(runner, options)
         unfinished_turn = (
             RunnerUnfinishedTurnExecution(runner) if isinstance(runner, UnfinishedTurnMessageBuilder) else None
         )
@@ -79,12 +87,13 @@ class AgentSessionFlow(Flow):
             compaction_execution=RunnerCompactionExecution(runner) if isinstance(runner, ContextCompactor) else None,
             options=options,
         )
+        send = definition.rpcs[rpcs.SEND_USER_MESSAGE.name]
         super().__init__(
             flow_type,
             steps=tuple(definition.steps.values()),
             start_step=definition.start_step,
             declarations=tuple(definition.declarations.values()),
-            rpcs=(*definition.rpcs.values(), send_user_message_with_receipt(runner.build_user_message)),
+            rpcs=(*definition.rpcs.values(), send_user_message_with_receipt(send, runner.build_user_message)),
             compatibility=definition.compatibility,
         )
         self.runner = runner
@@ -106,6 +115,4 @@ def create_agent_session_flow(runner: AgentFrameworkRunner, flow_type: str, **op
         ValueError: An option has a value it cannot have; names it.
         DefinitionError: The Flow type is not non-empty text.
     """
-    session_options = AgentSessionOptions(**options)
-    check_capabilities(runner, session_options)
-    return AgentSessionFlow(runner, flow_type, session_options)
+    return AgentSessionFlow(runner, flow_type, AgentSessionOptions(**options))

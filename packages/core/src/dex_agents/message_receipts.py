@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from dex_agents.session.definition import UserMessageBuilder
 from dex_agents.session.ingress import repair_message
 from dex_agents.session.persistence import QUEUED_USER_MESSAGES, STEERED_USER_MESSAGES
 from dex_agents.session.rpc_values import SendUserMessageInput
-from dex_agents.session.rpcs import SEND_USER_MESSAGE
 from dex_agents.session.sanitizer import sanitize_text
-from dex_agents.session.transitions import UserMessageBuilder, session_state
+from dex_agents.session.transitions import session_state
 from dex_flow import Rpc, Transaction
 
 __all__ = [
@@ -56,17 +56,20 @@ def text_digest(stored_text: str) -> str:
     return hashlib.sha256(stored_text.encode()).hexdigest()
 
 
-def send_user_message_with_receipt(build_user_message: UserMessageBuilder) -> ReceiptRpc:
+def send_user_message_with_receipt(
+    send_user_message: Rpc[SendUserMessageInput, bool], build_user_message: UserMessageBuilder
+) -> ReceiptRpc:
     """The RPC: `send_user_message` with a receipt in place of True, and None in place of False.
 
     A repeated request ID gives the first receipt, so that a repeated call waits for the same turn.
 
     Args:
+        send_user_message: The Flow type's own RPC, which knows whether there is a plan mode.
         build_user_message: The runner's pure function, which says how the message will be stored.
     """
 
     def send(tx: Transaction, input: SendUserMessageInput) -> UserMessageReceipt | None:
-        if SEND_USER_MESSAGE.handler(tx, input) is not True:
+        if send_user_message.handler(tx, input) is not True:
             return None
         state = session_state(tx)
         queued = tx.list_messages(QUEUED_USER_MESSAGES)

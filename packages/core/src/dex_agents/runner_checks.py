@@ -7,14 +7,26 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from dex_agents.runner import ToolTaskCanceller, ToolTaskPoller
+from dex_agents.runner import ContextCompactor, ToolTaskCanceller, ToolTaskPoller
+from dex_agents.session.options import AgentSessionOptions
 
-__all__ = ["check_runner"]
+__all__ = ["check_capabilities", "check_runner"]
 
 _REQUIRED_METHODS = ("build_user_message", "run_model_step", "execute_deferred_tool_call")
 _COMPACTION_METHODS = ("estimate_input_tokens", "select_compaction_cutoff", "summarize_context")
-_ASYNC_METHODS = ("run_model_step", "execute_deferred_tool_call", "poll_tool_task", "cancel_tool_task")
-_PURE_METHODS = ("build_user_message", "build_unfinished_turn_messages")
+_ASYNC_METHODS = (
+    "run_model_step",
+    "execute_deferred_tool_call",
+    "poll_tool_task",
+    "cancel_tool_task",
+    "summarize_context",
+)
+_PURE_METHODS = (
+    "build_user_message",
+    "build_unfinished_turn_messages",
+    "estimate_input_tokens",
+    "select_compaction_cutoff",
+)
 
 
 def check_runner(runner: object) -> None:
@@ -48,9 +60,20 @@ def check_runner(runner: object) -> None:
             )
     for method in _PURE_METHODS:
         if _is_asynchronous(getattr(runner, method, None)):
-            raise TypeError(
-                f"{name}.{method} must not be async: it runs inside commits and must be pure; write `def {method}`"
-            )
+            raise TypeError(f"{name}.{method} must not be async: it must be pure, without I/O; write `def {method}`")
+
+
+def check_capabilities(runner: object, options: AgentSessionOptions) -> None:
+    """Refuse options that need what the runner does not have.
+
+    Raises:
+        TypeError: Compaction without its three methods, or plan mode without `supports_plan_mode`; names them.
+    """
+    name = type(runner).__name__
+    if options.compaction is not None and not isinstance(runner, ContextCompactor):
+        raise TypeError(f"compaction needs a runner with {', '.join(_COMPACTION_METHODS)}; {name} has none of them")
+    if options.plan_mode_enabled and getattr(runner, "supports_plan_mode", False) is not True:
+        raise TypeError(f"plan_mode_enabled needs a runner whose supports_plan_mode is True; {name} has none")
 
 
 def _missing_methods(runner: object, names: tuple[str, ...]) -> list[str]:

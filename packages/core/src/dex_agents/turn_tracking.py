@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dex_agents.client_results import SentMessage, TurnStatus
 from dex_agents.message_receipts import text_digest
 from dex_agents.session.event_values import AgentEvent, decode_event_payload
-from dex_agents.session.messages import load_page
+from dex_agents.session.message_store import load_page
 from dex_agents.session.persistence import (
     AGENT_STATE,
     PENDING_INTERRUPTS,
