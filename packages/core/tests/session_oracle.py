@@ -238,7 +238,7 @@ class SessionOracle:
 
     def model_ends(self, outcome: ModelStepOutcome) -> None:
         self.usage = self.usage.add(outcome.usage)
-        if not isinstance(outcome, ModelStepRefused):
+        if isinstance(outcome, ModelStepCompleted | ModelStepToolCallsRequested | ModelStepContinued):
             for message in outcome.new_messages:
                 self._expect_message(message.role, message.text)
         match outcome:

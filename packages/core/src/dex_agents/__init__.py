@@ -5,6 +5,7 @@ from dex_agents.client import AgentSessionClient
 from dex_agents.client_results import (
     AnswerResult,
     CancelResult,
+    ExecutePlanResult,
     MessageRefusedError,
     ResolveResult,
     SendResult,
@@ -155,6 +156,7 @@ __all__ = (
     "EmptySummaryError",
     "EscapedCancellationError",
     "ExecutePlanInput",
+    "ExecutePlanResult",
     "FrameworkMessage",
     "InteractionMode",
     "ListAgentMessagesInput",

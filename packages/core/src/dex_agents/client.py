@@ -8,19 +8,28 @@ from typing import Any, Literal
 import msgspec
 
 from dex_agents.client_decisions import SessionDecisions
-from dex_agents.client_results import SendResult, StreamedAgentEvent
+from dex_agents.client_results import ExecutePlanResult, SendResult, StreamedAgentEvent
 from dex_agents.client_turns import SessionTurns, refusal_reason
 from dex_agents.session.rpc_values import (
     AgentMessagePage,
     AgentSessionStartInput,
     AgentSnapshot,
     DeleteQueuedMessageInput,
+    ExecutePlanInput,
     ListAgentMessagesInput,
     SendUserMessageInput,
+    UpdateSessionSettingsInput,
 )
-from dex_agents.session.rpcs import DELETE_QUEUED_MESSAGE, GET_AGENT_SNAPSHOT, LIST_AGENT_MESSAGES, SEND_USER_MESSAGE
+from dex_agents.session.rpcs import (
+    DELETE_QUEUED_MESSAGE,
+    EXECUTE_PLAN,
+    GET_AGENT_SNAPSHOT,
+    LIST_AGENT_MESSAGES,
+    SEND_USER_MESSAGE,
+    UPDATE_SESSION_SETTINGS,
+)
 from dex_agents.session.sanitizer import check_text_size, sanitize_json_value, sanitize_text
-from dex_agents.session.settings import MAX_SESSION_SETTINGS_BYTES
+from dex_agents.session.settings import MAX_SESSION_SETTINGS_BYTES, validate_session_settings
 from dex_agents.session.values import AgentMessage
 from dex_agents.session_ids import check_request_id, check_session_id
 from dex_flow import StreamEvent, ValueTooLargeError
@@ -69,7 +78,7 @@ class AgentSessionClient(SessionTurns, SessionDecisions):
         Raises:
             FlowAlreadyStartedError: The session exists.
             TypeError: The settings are not a JSON object.
-            ValueError: `already_started` is neither `error` nor `ignore`.
+            ValueError: `already_started` is neither `error` nor `ignore`, or the settings have impossible turn limits.
             ValueTooLargeError: They have more than 16 KiB as JSON, or the message has more than 1 MiB.
         """
         if already_started not in _ALREADY_STARTED_CHOICES:
@@ -115,6 +124,47 @@ class AgentSessionClient(SessionTurns, SessionDecisions):
         return await self._call(
             session_id, DELETE_QUEUED_MESSAGE, DeleteQueuedMessageInput(message_id=message_id), request_id
         )
+
+    async def execute_plan(self, session_id: str, revision: int, *, request_id: str | None = None) -> bool:
+        """Approve this revision of the plan, so that a turn carries it out. False when it cannot be now.
+
+        `execute_plan_with_reason` says why.
+
+        Args:
+            session_id: The session.
+            revision: The revision the user has seen, from a snapshot's `plan`.
+            request_id: Makes the call repeatable.
+        """
+        return await self._call(session_id, EXECUTE_PLAN, ExecutePlanInput(revision=revision), request_id)
+
+    async def execute_plan_with_reason(
+        self, session_id: str, revision: int, *, request_id: str | None = None
+    ) -> ExecutePlanResult:
+        """`execute_plan` with the reason of a refusal, read right after it: advice for a person."""
+        if await self.execute_plan(session_id, revision, request_id=request_id):
+            return ExecutePlanResult.ACCEPTED
+        plan = (await self.get_agent_snapshot(session_id)).plan
+        if plan is None or plan.status in ("completed", "cleared"):
+            return ExecutePlanResult.NOTHING_TO_EXECUTE
+        return ExecutePlanResult.BUSY if plan.revision == revision else ExecutePlanResult.ANOTHER_REVISION
+
+    async def update_session_settings(
+        self, session_id: str, session_settings: Mapping[str, Any], *, request_id: str | None = None
+    ) -> bool:
+        """Replace the session's settings from the next turn on; `{}` clears them.
+
+        Args:
+            session_id: The session.
+            session_settings: A JSON object the runner reads in every model call. Never put a secret in it.
+            request_id: Makes the call repeatable.
+
+        Raises:
+            TypeError: The settings are not a JSON object.
+            ValueError: They have turn limits that cannot be.
+            ValueTooLargeError: They have more than 16 KiB as JSON.
+        """
+        settings = UpdateSessionSettingsInput(session_settings=_checked_settings(session_settings))
+        return await self._call(session_id, UPDATE_SESSION_SETTINGS, settings, request_id)
 
     async def get_agent_snapshot(self, session_id: str) -> AgentSnapshot:
         """Everything a client needs to show the session, from one committed state."""
@@ -169,4 +219,5 @@ def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"session_settings must be a JSON object: {error}") from error
     if size > MAX_SESSION_SETTINGS_BYTES:
         raise ValueTooLargeError("session_settings", size, MAX_SESSION_SETTINGS_BYTES)
+    validate_session_settings(repaired)
     return repaired

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dex_agents.client_connection import SessionConnection
 from dex_agents.client_results import AnswerResult, ResolveResult
+from dex_agents.session.changed_arguments import changed_arguments_problem
 from dex_agents.session.persistence import PENDING_INTERRUPTS
 from dex_agents.session.rpc_values import AnswerQuestionInput, ResolveInterruptInput
-from dex_agents.session.rpcs import ANSWER_QUESTION, RESOLVE_INTERRUPT
-from dex_agents.session.sanitizer import sanitize_text
+from dex_agents.session.rpcs import ANSWER_QUESTION, GET_AGENT_SNAPSHOT, RESOLVE_INTERRUPT
+from dex_agents.session.sanitizer import sanitize_json_value, sanitize_text
 from dex_agents.session.tool_values import AgentInterrupt
 from dex_agents.session_ids import check_session_id
 from dex_flow import StateView
@@ -49,6 +53,7 @@ class SessionDecisions(SessionConnection):
         *,
         approved: bool,
         rejection_message: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> bool:
         """Approve or reject a pending tool call; False when the decision does not count.
@@ -60,13 +65,18 @@ class SessionDecisions(SessionConnection):
             interrupt_id: From `pending_interrupts`, a snapshot or an `interrupt_raised` event.
             approved: Whether the call may run.
             rejection_message: What the model is told about a rejected call, exactly; None for a standard text.
+            arguments: What the tool runs with in place of the model's arguments, all of them; None leaves them. They
+                must fit the tool's JSON Schema, and the model is told of the change.
             request_id: Makes the call repeatable.
 
         Raises:
-            ValueError: A `rejection_message` comes with an approval, where nobody would read it.
+            ValueError: A `rejection_message` comes with an approval, or `arguments` come with a rejection, where nobody
+                would read them.
         """
         if approved and rejection_message is not None:
             raise ValueError("rejection_message is for approved=False; an approval has none")
+        if not approved and arguments is not None:
+            raise ValueError("arguments are for approved=True; a rejected call runs with none")
         return await self._call(
             session_id,
             RESOLVE_INTERRUPT,
@@ -74,6 +84,7 @@ class SessionDecisions(SessionConnection):
                 interrupt_id=sanitize_text(interrupt_id),
                 approved=approved,
                 rejection_message=None if rejection_message is None else sanitize_text(rejection_message),
+                arguments=None if arguments is None else sanitize_json_value(dict(arguments)),
             ),
             request_id,
         )
@@ -85,6 +96,7 @@ class SessionDecisions(SessionConnection):
         *,
         approved: bool,
         rejection_message: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
         request_id: str | None = None,
     ) -> ResolveResult:
         """`resolve_interrupt` with the reason of a refusal.
@@ -92,14 +104,41 @@ class SessionDecisions(SessionConnection):
         The reason is read right after the refusal. It is advice for a person: the refusal itself is exact.
         """
         if await self.resolve_interrupt(
-            session_id, interrupt_id, approved=approved, rejection_message=rejection_message, request_id=request_id
+            session_id,
+            interrupt_id,
+            approved=approved,
+            rejection_message=rejection_message,
+            arguments=arguments,
+            request_id=request_id,
         ):
             return ResolveResult.ACCEPTED
         interrupt = await self._pending_interrupt(session_id, interrupt_id)
         if interrupt is None:
             return ResolveResult.NOT_PENDING
-        is_question = interrupt.kind == "question"
-        return ResolveResult.NOT_AN_APPROVAL if is_question and approved else ResolveResult.DEADLINE_PASSED
+        if interrupt.kind == "question" and approved:
+            return ResolveResult.NOT_AN_APPROVAL
+        if arguments is not None and await self._invalid_arguments(session_id, interrupt, dict(arguments)):
+            return ResolveResult.INVALID_ARGUMENTS
+        return ResolveResult.DEADLINE_PASSED
+
+    async def invalid_arguments_reason(
+        self, session_id: str, interrupt_id: str, arguments: Mapping[str, Any]
+    ) -> str | None:
+        """Why a pending call may not run with these arguments in place of the model's; None when it may.
+
+        For a form that checks before it sends. None also when nothing is pending under this ID.
+        """
+        interrupt = await self._pending_interrupt(session_id, interrupt_id)
+        return None if interrupt is None else await self._invalid_arguments(session_id, interrupt, dict(arguments))
+
+    async def _invalid_arguments(
+        self, session_id: str, interrupt: AgentInterrupt, arguments: dict[str, Any]
+    ) -> str | None:
+        snapshot = await self._call(session_id, GET_AGENT_SNAPSHOT, None)
+        for record in snapshot.tool_calls:
+            if record.tool_call_id == interrupt.tool_call_id:
+                return changed_arguments_problem(sanitize_json_value(arguments), record.arguments_schema)
+        return None
 
     async def answer_question(
         self, session_id: str, interrupt_id: str, answer: str, *, request_id: str | None = None

@@ -14,6 +14,7 @@ from dex_agents.session.values import AgentMessage, TurnError
 __all__ = [
     "AnswerResult",
     "CancelResult",
+    "ExecutePlanResult",
     "MessageRefusedError",
     "ResolveResult",
     "SendResult",
@@ -41,6 +42,16 @@ class ResolveResult(StrEnum):
     NOT_PENDING = "not_pending"  #: nothing waits under this ID: decided already, expired, cancelled or never raised
     DEADLINE_PASSED = "deadline_passed"  #: it came too late
     NOT_AN_APPROVAL = "not_an_approval"  #: a question; answer or decline it
+    INVALID_ARGUMENTS = "invalid_arguments"  #: the changed arguments do not fit the tool; `invalid_arguments_reason`
+
+
+class ExecutePlanResult(StrEnum):
+    """What became of approving a plan."""
+
+    ACCEPTED = "accepted"  #: a turn carries it out
+    ANOTHER_REVISION = "another_revision"  #: the plan was replaced; look at the newest one and approve that
+    NOTHING_TO_EXECUTE = "nothing_to_execute"  #: there is no plan, or it is completed or cleared
+    BUSY = "busy"  #: a turn runs, or a message waits for one; approve again when the session is idle
 
 
 class AnswerResult(StrEnum):
@@ -67,7 +78,7 @@ class SteerResult(StrEnum):
 class CancelResult(StrEnum):
     """What became of stopping a turn."""
 
-    ACCEPTED = "accepted"  #: the turn ends without an answer, unless its answer was stored first
+    ACCEPTED = "accepted"  #: the turn ends without an answer
     NO_ACTIVE_TURN = "no_active_turn"  #: nothing runs, so there is nothing to stop
     ANOTHER_TURN = "another_turn"  #: the turn has ended or has not begun; another one, or none, is active
 

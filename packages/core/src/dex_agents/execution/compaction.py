@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
+from dex_agents.execution.attempt_log import log_failed_attempt
 from dex_agents.execution.event_writer import BufferedAgentEventWriter
 from dex_agents.execution.heartbeats import BackgroundHeartbeats
 from dex_agents.execution.runner_calls import await_runner
@@ -23,6 +26,12 @@ __all__ = ["ContextTooLargeError", "RunnerCompactionExecution", "needed_compacti
 
 class ContextTooLargeError(TurnRefusedError):
     """The model input is larger than the context window, and summarising older messages failed."""
+
+
+class SummaryRefusedError(Exception):
+    """No attempt of the summary can succeed, as its runner knows; the turn goes on without it while it fits."""
+
+    is_retryable = False
 
 
 def needed_compaction(
@@ -74,6 +83,7 @@ class RunnerCompactionExecution:
         Raises:
             RunnerContractError: The runner returned what the contract does not allow; names the field.
             EmptySummaryError: The summary is blank.
+            SummaryRefusedError: The runner knows that no attempt can succeed.
             SummaryTooLongError: It is not shorter than what it stands for.
             Exception: Whatever else the runner raised; the attempt failed.
         """
@@ -91,12 +101,19 @@ class RunnerCompactionExecution:
                 messages=snapshot.messages,
                 previous_summary=snapshot.previous_summary,
                 input_token_budget=policy.context_window_tokens,
-                session_settings=snapshot.session_settings,
+                session_settings=MappingProxyType(snapshot.session_settings),
                 events=events,
                 heartbeat=heartbeats.heartbeat,
                 deadline=activity.deadline,
             )
-            result = await await_runner("summarize_context", self._compactor.summarize_context(request))
-        previous = "" if snapshot.previous_summary is None else snapshot.previous_summary.text
-        size = text_size(previous) + sum(text_size(message.framework_item) for message in snapshot.messages)
-        return context_summarized(result, size)
+            with log_failed_attempt("context summary", activity, snapshot.turn_id):
+                try:
+                    result = await await_runner("summarize_context", self._compactor.summarize_context(request))
+                except TurnRefusedError as error:
+                    raise SummaryRefusedError(error.message) from error
+                return context_summarized(result, _summarized_size(snapshot))
+
+
+def _summarized_size(snapshot: CompactionSnapshot) -> int:
+    previous = "" if snapshot.previous_summary is None else snapshot.previous_summary.text
+    return text_size(previous) + sum(text_size(message.framework_item) for message in snapshot.messages)
