@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from dex_agents import (
     AgentMessage,
+    AgentPlan,
     AgentSessionOptions,
     AgentToolCall,
     AgentToolCallStatus,
     AgentTurnContext,
+    ContextSummary,
+    ContextSummaryRequest,
     DeferredToolExecution,
     FrameworkMessage,
+    InteractionMode,
     ToolCallsRequested,
     ToolEffect,
     ToolExecutionError,
@@ -38,6 +42,7 @@ from dex_agents_stepwise import (
     ModelResponse,
     ModelToolResult,
     ModelUserText,
+    RequiredTool,
     StepwiseAgentRunner,
 )
 
@@ -165,12 +170,21 @@ class SessionDriver:
         self.tool_calls: list[AgentToolCall] = []
         self.run_state: str | None = None
         self.model_steps = 0
+        self.interaction_mode = InteractionMode.CHAT
+        self.plan: AgentPlan | None = None
+        self.context_summary: ContextSummary | None = None
+        self.settings: dict[str, Any] = {}
         self.events: list[RecordedEvents] = []
         self.outcomes: list[ToolCallsRequested | TurnCompleted] = []
 
     @property
     def turn_id(self) -> str:
         return f"turn-{self.turn_number}"
+
+    @property
+    def summarized_count(self) -> int:
+        """How many of the oldest messages the summary stands for."""
+        return 0 if self.context_summary is None else self.context_summary.last_sequence
 
     def begin_turn(self, text: str) -> None:
         """Store the user message of a new turn."""
@@ -194,7 +208,11 @@ class SessionDriver:
             "turn_id": self.turn_id,
             "attempt": 1,
             "step_execution_id": 3,
-            "messages": tuple(self.messages),
+            "messages": tuple(self.messages[self.summarized_count :]),
+            "interaction_mode": self.interaction_mode,
+            "plan": self.plan,
+            "context_summary": self.context_summary,
+            "session_settings": self.settings,
             "events": self.events[-1],
             "heartbeat": no_heartbeat,
             "tool_calls": tuple(self.tool_calls),
@@ -206,6 +224,29 @@ class SessionDriver:
             **fields,
         }
         return AgentTurnContext(**given)
+
+    def summary_request(self, through_sequence: int, **fields: Any) -> ContextSummaryRequest:
+        """What the session asks to be summarised when it is cut there."""
+        given: dict[str, Any] = {
+            "flow_id": SESSION_ID,
+            "turn_id": self.turn_id,
+            "attempt": 1,
+            "messages": tuple(self.messages[self.summarized_count : through_sequence]),
+            "previous_summary": self.context_summary,
+            "input_token_budget": 1_000_000,
+            "session_settings": self.settings,
+            "events": RecordedEvents(),
+            "heartbeat": no_heartbeat,
+            **fields,
+        }
+        return ContextSummaryRequest(**given)
+
+    def store_summary(self, text: str, through_sequence: int) -> None:
+        """Let a summary stand for the messages up to there."""
+        generation = 1 if self.context_summary is None else self.context_summary.generation + 1
+        self.context_summary = ContextSummary(
+            generation=generation, text=text, last_sequence=through_sequence, created_at=NOW
+        )
 
     async def model_step(self) -> ToolCallsRequested | TurnCompleted:
         """Run one model step and store what came of it."""
@@ -293,6 +334,10 @@ class StrictModelClient:
 
 def check_transcript(request: ModelRequest, *, has_odd_ids: bool = False) -> None:
     """Raise AssertionError for a request that a strict provider refuses."""
+    if isinstance(request.tool_choice, RequiredTool):
+        assert request.tool_choice.tool_name in {tool.name for tool in request.tools}
+    else:
+        assert request.tool_choice == ("auto" if request.tools else "none")
     repr(request).encode()  # lone surrogates cannot be encoded
     items = list(request.input_items)
     assert items, "the input is empty"

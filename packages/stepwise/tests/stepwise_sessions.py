@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dex_agents import AgentInterrupt, AgentSessionClient, AgentToolCallRecord
+from dex_agents import (
+    AgentInterrupt,
+    AgentSessionClient,
+    AgentSnapshot,
+    AgentState,
+    AgentToolCallRecord,
+    ExecutePlanInput,
+    ResolveInterruptInput,
+    UpdateSessionSettingsInput,
+)
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
+from dex_agents.session.rpcs import EXECUTE_PLAN, RESOLVE_INTERRUPT, UPDATE_SESSION_SETTINGS
 from dex_agents_stepwise import (
     AgentDefinition,
     ModelRequest,
@@ -40,7 +50,36 @@ class LiveSession:
     def __init__(self, engine: EmbeddedEngine, flow: Flow, model: ScriptedModelClient) -> None:
         self.engine = engine
         self.model = model
+        self.flow = flow
         self.client = AgentSessionClient(engine, flow)
+
+    async def plan(self, text: str) -> None:
+        """Ask for a plan, in the session's first message or a later one."""
+        await self.client.start_session(SESSION_ID, already_started="ignore")
+        assert await self.client.send_user_message(SESSION_ID, text, plan_mode=True)
+
+    async def execute_plan(self, revision: int) -> bool:
+        """Approve a revision of the plan."""
+        return await self.engine.invoke_rpc(self.flow, SESSION_ID, EXECUTE_PLAN, ExecutePlanInput(revision=revision))
+
+    async def update_settings(self, **settings: Any) -> None:
+        """Replace the session's settings."""
+        await self.client.start_session(SESSION_ID, already_started="ignore")
+        update = UpdateSessionSettingsInput(session_settings=settings)
+        assert await self.engine.invoke_rpc(self.flow, SESSION_ID, UPDATE_SESSION_SETTINGS, update)
+
+    async def approve_with(self, arguments: dict[str, Any]) -> bool:
+        """Approve the one call that waits, or will, with other arguments."""
+        (interrupt,) = await self.interrupts()
+        decision = ResolveInterruptInput(interrupt_id=interrupt.interrupt_id, approved=True, arguments=arguments)
+        return await self.engine.invoke_rpc(self.flow, SESSION_ID, RESOLVE_INTERRUPT, decision)
+
+    async def snapshot(self) -> AgentSnapshot:
+        return await self.client.get_agent_snapshot(SESSION_ID)
+
+    async def ended_state(self) -> AgentState:
+        """The session's state once no turn is active, whatever became of it."""
+        return await self.client.wait_until_idle(SESSION_ID, timeout=WAIT_SECONDS)
 
     async def say(self, text: str) -> None:
         """Send a user message, the first of which starts the session."""
@@ -95,7 +134,12 @@ class LiveSession:
         """The last stored text, once no turn is active; every call has exactly one result, in call order."""
         state = await self.client.wait_until_idle(SESSION_ID, timeout=WAIT_SECONDS)
         assert state.last_turn_error is None
-        messages = (await self.client.get_agent_snapshot(SESSION_ID)).messages
+        messages = (await self.snapshot()).messages
+        assert [message.sequence for message in messages] == list(
+            range(messages[0].sequence, state.last_message_sequence + 1)
+        )
+        # Retention may have deleted the call of a result that is still there.
+        messages = messages[next(index for index, message in enumerate(messages) if message.role != "tool") :]
         expected: list[str] = []
         for message in messages:
             if message.role == "tool":
@@ -117,17 +161,24 @@ class LiveSession:
 
 @contextlib.asynccontextmanager
 async def live_session(
-    directory: Path, script: Callable[[ModelRequest], ScriptedModelReply], **definition: Any
+    directory: Path,
+    script: Callable[[ModelRequest], ScriptedModelReply],
+    *,
+    flow_options: Mapping[str, Any] | None = None,
+    **definition: Any,
 ) -> AsyncIterator[LiveSession]:
     """Run an agent's session.
 
     Args:
         directory: Holds the database.
         script: What the model says.
+        flow_options: Options of the session Flow besides the definition's.
         definition: Further fields of the agent definition.
     """
     model = ScriptedModelClient(script)
-    agent = AgentDefinition(name="live", instructions="Help.", model=StrictModelClient(model), **definition)
-    flow = create_stepwise_agent_session_flow(agent, "LiveAgent", attempt_backoff=timedelta(0))
+    fields = {"name": "live", "instructions": "Help.", "model": StrictModelClient(model), **definition}
+    agent = AgentDefinition(**fields)
+    options = {"attempt_backoff": timedelta(0), **(flow_options or {})}
+    flow = create_stepwise_agent_session_flow(agent, "LiveAgent", **options)
     async with EmbeddedEngine(directory / "agents.db", flows=[flow], durability="process") as engine:
         yield LiveSession(engine, flow, model)

@@ -205,3 +205,13 @@ def test_wrong_values_are_refused() -> None:
         ScriptedModelClient(no_reply, max_recorded_requests=-1)
     with pytest.raises(TypeError, match="ScriptedModelReply, not 'text'"):
         asyncio.run(ScriptedModelClient(no_reply).generate(request()))
+
+
+def test_new_call_ids_keep_clear_of_those_that_compaction_left() -> None:
+    client = ScriptedModelClient(lambda request: ScriptedModelReply(tool_calls=[ScriptedToolCall(tool_name="t")]))
+    left = ModelOutput(
+        item=None, text="", tool_calls=(ModelToolCall(tool_call_id="call_7_2", tool_name="t", arguments="{}"),)
+    )
+    result = ModelToolResult(tool_call_id="call_7_2", tool_name="t", output="")
+    request = ModelRequest(instructions="", input_items=(ModelUserText(text="summary"), left, result))
+    assert asyncio.run(client.generate(request)).tool_calls[0].tool_call_id == "call_8_1"

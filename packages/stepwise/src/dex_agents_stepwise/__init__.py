@@ -1,6 +1,13 @@
 """The built-in agent loop of durable agent sessions: agent definitions, function tools and model clients."""
 
-from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext, Instructions
+from dex_agents_stepwise.agent_definition import (
+    AgentDefinition,
+    InstructionContext,
+    Instructions,
+    ModelResolutionError,
+    PlanningToolChoice,
+    ResolveModel,
+)
 from dex_agents_stepwise.framework_items import (
     ModelOutputItem,
     StoredItem,
@@ -24,6 +31,8 @@ from dex_agents_stepwise.model_client import (
     ModelToolDefinition,
     ModelToolResult,
     ModelUserText,
+    RequiredTool,
+    TokenCounter,
 )
 from dex_agents_stepwise.scripted_model_client import (
     ScriptedModelClient,
@@ -49,12 +58,16 @@ __all__ = (
     "ModelOutput",
     "ModelOutputItem",
     "ModelRequest",
+    "ModelResolutionError",
     "ModelResponse",
     "ModelSettings",
     "ModelToolCall",
     "ModelToolDefinition",
     "ModelToolResult",
     "ModelUserText",
+    "PlanningToolChoice",
+    "RequiredTool",
+    "ResolveModel",
     "ScriptedModelClient",
     "ScriptedModelReply",
     "ScriptedReplyHold",
@@ -63,6 +76,7 @@ __all__ = (
     "StoredItem",
     "StoredToolCall",
     "SwallowedQuestionError",
+    "TokenCounter",
     "ToolCallContext",
     "ToolEffectName",
     "ToolInputRequired",

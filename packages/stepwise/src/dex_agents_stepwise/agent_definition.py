@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
 
-from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentPlan, InteractionMode, ToolEffect, ToolPolicy
+from dex_agents import (
+    BUILT_IN_TOOL_DEFINITIONS,
+    AgentPlan,
+    CompactionPolicy,
+    InteractionMode,
+    ToolEffect,
+    ToolPolicy,
+    TurnRefusedError,
+)
+from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelClient, ModelSettings
 
-__all__ = ["DEFAULT_MAX_MODEL_CALLS_PER_TURN", "AgentDefinition", "InstructionContext", "Instructions"]
+__all__ = [
+    "DEFAULT_MAX_MODEL_CALLS_PER_TURN",
+    "AgentDefinition",
+    "InstructionContext",
+    "Instructions",
+    "ModelResolutionError",
+    "PlanningToolChoice",
+    "ResolveModel",
+]
 
 DEFAULT_MAX_MODEL_CALLS_PER_TURN = 100
+
+PlanningToolChoice: TypeAlias = Literal["auto", "required"]
+ResolveModel: TypeAlias = Callable[[Mapping[str, Any]], ModelClient]
+
+
+class ModelResolutionError(Exception):
+    """`AgentDefinition.resolve_model` gave no model client; the cause, which may quote the settings, is in the log.
+
+    Args:
+        problem: What it did instead.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"AgentDefinition.resolve_model {problem}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +59,7 @@ class InstructionContext:
         attempt: The attempt of this model call, from 1.
         interaction_mode: Kind of turn.
         plan: The session's plan.
+        session_settings: The turn's settings; read-only.
     """
 
     flow_id: str
@@ -33,6 +67,7 @@ class InstructionContext:
     attempt: int
     interaction_mode: InteractionMode
     plan: AgentPlan | None
+    session_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 Instructions: TypeAlias = str | Callable[[InstructionContext], str | Awaitable[str]]
@@ -47,12 +82,20 @@ class AgentDefinition:
         instructions: The system prompt, or a function of an `InstructionContext` that returns it (sync or async) and
             is evaluated in every model call, so that a deploy changes the next one.
         model: The model client.
+        resolve_model: Function of the turn's session settings that returns the model client in place of `model`, for
+            model calls, summaries and token estimates. It must be quick: choose from clients that exist. Only of a
+            `TurnRefusedError` that it raises does the text reach the turn's error.
         model_settings: Settings of every model call.
         tools: Tools made by `function_tool`, offered in this order.
         tool_policies: Policies by tool name; they beat what a tool says about itself.
         default_tool_effect: Effect of a tool that declares none.
         built_in_tools: Names of the session's built-in tools that the model is offered, behind `tools`: `ask_user`,
-            `durable_wait`.
+            `durable_wait`, `write_todos`.
+        plan_mode_enabled: Accept messages with `plan_mode`; needs `write_todos` in `built_in_tools`.
+        planning_tool_choice: What a planning turn asks of the model: `auto` lets it answer in text instead of writing
+            the plan; `required` makes it call `write_todos` first while there is no draft, with a provider and a model
+            that can be made to.
+        compaction: When older messages are summarised; None never does.
         max_durable_wait: The longest `durable_wait`, a positive multiple of one second; None for the session's
             default.
         max_model_calls_per_turn: After this many model calls in a turn, the next one offers no tools.
@@ -68,11 +111,15 @@ class AgentDefinition:
     name: str
     instructions: Instructions
     model: ModelClient
+    resolve_model: ResolveModel | None = None
     model_settings: ModelSettings = field(default_factory=ModelSettings)
     tools: Sequence[FunctionTool[..., Any]] = ()
     tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED
     built_in_tools: Sequence[str] = ()
+    plan_mode_enabled: bool = False
+    planning_tool_choice: PlanningToolChoice = "auto"
+    compaction: CompactionPolicy | None = None
     max_durable_wait: timedelta | None = None
     max_model_calls_per_turn: int = DEFAULT_MAX_MODEL_CALLS_PER_TURN
     interrupt_deadline: timedelta | None = None
@@ -88,11 +135,18 @@ class AgentDefinition:
                 "AgentDefinition.model must be a ModelClient with provider, api and generate, "
                 f"not {type(self.model).__name__ if not isinstance(self.model, type) else self.model!r}"
             )
+        if self.resolve_model is not None and not callable(self.resolve_model):
+            raise TypeError(f"AgentDefinition.resolve_model must be a function or None, not {self.resolve_model!r}")
+        if inspect.iscoroutinefunction(self.resolve_model):
+            raise TypeError("AgentDefinition.resolve_model must not be async: it only chooses a client that exists")
         if not isinstance(self.model_settings, ModelSettings):
             raise TypeError(f"AgentDefinition.model_settings must be ModelSettings, not {self.model_settings!r}")
         self._check_tools()
         self._check_built_in_tools()
+        self._check_planning()
         self._check_policies()
+        if self.compaction is not None and not isinstance(self.compaction, CompactionPolicy):
+            raise TypeError(f"AgentDefinition.compaction must be a CompactionPolicy or None, not {self.compaction!r}")
         _check_positive("max_model_calls_per_turn", self.max_model_calls_per_turn)
         if self.event_stream_capacity_bytes is not None:
             _check_positive("event_stream_capacity_bytes", self.event_stream_capacity_bytes)
@@ -104,6 +158,25 @@ class AgentDefinition:
                 raise ValueError(
                     f"AgentDefinition.max_durable_wait must be a multiple of one second, not {self.max_durable_wait}"
                 )
+
+    def model_for(self, session_settings: Mapping[str, Any]) -> ModelClient:
+        """The model client of a turn with these settings.
+
+        Raises:
+            ModelResolutionError: `resolve_model` raised, or returned no client.
+            TurnRefusedError: `resolve_model` raised it.
+        """
+        if self.resolve_model is None:
+            return self.model
+        try:
+            model = self.resolve_model(MappingProxyType(dict(session_settings)))
+        except TurnRefusedError:
+            raise
+        except Exception as error:  # its text often quotes what it was given, and snapshots show a turn's error
+            raise ModelResolutionError(f"raised {type(error).__name__}") from error
+        if isinstance(model, type) or not isinstance(model, ModelClient):
+            raise ModelResolutionError(f"must return a ModelClient, not a {type(model).__name__}")
+        return model
 
     def _check_tools(self) -> None:
         object.__setattr__(self, "tools", tuple(self.tools))
@@ -131,6 +204,16 @@ class AgentDefinition:
                 raise ValueError(f"AgentDefinition.built_in_tools names {name!r} twice")
             if any(tool.name == name for tool in self.tools):
                 raise ValueError(f"AgentDefinition.tools: tool {name!r} uses the name of an enabled built-in tool")
+
+    def _check_planning(self) -> None:
+        if not isinstance(self.plan_mode_enabled, bool):
+            raise TypeError(f"AgentDefinition.plan_mode_enabled must be a bool, not {self.plan_mode_enabled!r}")
+        if self.plan_mode_enabled and WRITE_TODOS not in self.built_in_tools:
+            raise ValueError(f"AgentDefinition.plan_mode_enabled needs {WRITE_TODOS!r} in built_in_tools")
+        if self.planning_tool_choice not in get_args(PlanningToolChoice):
+            raise ValueError(
+                f"AgentDefinition.planning_tool_choice must be 'auto' or 'required', not {self.planning_tool_choice!r}"
+            )
 
     def _check_policies(self) -> None:
         object.__setattr__(self, "tool_policies", dict(self.tool_policies))

@@ -21,6 +21,8 @@ __all__ = [
     "ModelToolDefinition",
     "ModelToolResult",
     "ModelUserText",
+    "RequiredTool",
+    "TokenCounter",
 ]
 
 
@@ -48,6 +50,13 @@ class ModelToolDefinition:
     name: str
     description: str
     parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredTool:
+    """A tool choice: the response must call this tool."""
+
+    tool_name: str
 
 
 # Every model call makes the items of its whole conversation anew, which Structs do at half the cost of dataclasses.
@@ -117,7 +126,7 @@ class ModelRequest:
             no answer. They stay apart, because they were said apart; a client whose provider wants user and model to
             alternate joins them.
         tools: The tools offered, possibly none.
-        tool_choice: `none` when the model must answer without tools.
+        tool_choice: `none` when the model must answer without tools, a `RequiredTool` when it must call that one.
         settings: Settings from the agent definition.
         on_text_delta: Call it with each piece of text as it arrives; it never waits.
         on_reasoning_delta: The same for reasoning text.
@@ -126,7 +135,7 @@ class ModelRequest:
     instructions: str
     input_items: tuple[ModelInputItem, ...]
     tools: tuple[ModelToolDefinition, ...] = ()
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: Literal["auto", "none"] | RequiredTool = "auto"
     settings: ModelSettings = ModelSettings()
     on_text_delta: Callable[[str], None] = _ignore_delta
     on_reasoning_delta: Callable[[str], None] = _ignore_delta
@@ -173,5 +182,18 @@ class ModelClient(Protocol):
 
         Raise `dex_agents.TurnRefusedError` for what no retry can mend, such as a refused or too long request.
         Cancellation is asyncio cancellation.
+        """
+        ...
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A model client that counts tokens itself; with any other one they are estimated from the length of the text."""
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text in this model.
+
+        It is asked about every text of the conversation before a model call, so it must be quick and do no I/O. Its
+        answers are remembered for a while.
         """
         ...

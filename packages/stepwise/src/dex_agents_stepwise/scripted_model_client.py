@@ -6,12 +6,14 @@ import asyncio
 import inspect
 import json
 import math
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dex_agents import AgentUsage
+from dex_agents.session.texts import CONTEXT_SUMMARY_INSTRUCTIONS
 from dex_agents_stepwise.model_client import (
     ModelOutput,
     ModelRequest,
@@ -22,6 +24,8 @@ from dex_agents_stepwise.model_client import (
 )
 
 __all__ = ["ScriptedModelClient", "ScriptedModelReply", "ScriptedReplyHold", "ScriptedToolCall"]
+
+_NEW_ID = re.compile(r"call_([0-9]{1,9})_[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +189,13 @@ class ScriptedModelClient:
             await reply.hold.stop_reply()
 
     @staticmethod
+    def is_summary_request(request: ModelRequest) -> bool:
+        """Whether the session wants earlier messages summarised; the reply's text becomes the summary."""
+        return request.instructions == CONTEXT_SUMMARY_INSTRUCTIONS
+
+    @staticmethod
     def user_texts(request: ModelRequest) -> list[str]:
-        """Every user text of the conversation, oldest first."""
+        """Every user text of the conversation, oldest first; notes of the session, such as its plan, are among them."""
         return [item.text for item in request.input_items if isinstance(item, ModelUserText)]
 
     @staticmethod
@@ -208,7 +217,10 @@ class ScriptedModelClient:
 def _model_tool_calls(
     request: ModelRequest, calls: Sequence[ScriptedToolCall | ModelToolCall]
 ) -> tuple[ModelToolCall, ...]:
-    response = 1 + sum(isinstance(item, ModelOutput) for item in request.input_items)
+    outputs = [item for item in request.input_items if isinstance(item, ModelOutput)]
+    # After earlier responses were summarised, their number alone would give IDs of those that are left again.
+    used = (_NEW_ID.fullmatch(call.tool_call_id) for output in outputs for call in output.tool_calls)
+    response = 1 + max([len(outputs), *(int(match[1]) for match in used if match is not None)])
     return tuple(_model_tool_call(call, f"call_{response}_{number}") for number, call in enumerate(calls, start=1))
 
 

@@ -28,6 +28,8 @@ def create_stepwise_agent_session_flow(definition: AgentDefinition, flow_type: s
         "default_tool_effect": definition.default_tool_effect,
         "interrupt_deadline": definition.interrupt_deadline,
         "built_in_tools": definition.built_in_tools,
+        "plan_mode_enabled": definition.plan_mode_enabled,
+        "compaction": definition.compaction,
     }
     if definition.max_durable_wait is not None:
         from_definition["max_durable_wait"] = definition.max_durable_wait

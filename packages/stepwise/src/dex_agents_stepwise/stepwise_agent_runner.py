@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 from dex_agents import (
-    BUILT_IN_TOOL_DEFINITIONS,
     AgentTurnContext,
     AgentTurnOutcome,
     AgentUsage,
-    DeferredToolCall,
+    ContextSummaryRequest,
+    ContextSummaryResult,
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
-    ResolvedToolPolicy,
+    InteractionMode,
     ToolCallsRequested,
-    ToolEffect,
-    ToolExecutionError,
     ToolTaskCancellation,
     ToolTaskPoll,
     ToolTaskPollOutcome,
     TurnCompleted,
-    TurnRefusedError,
 )
-from dex_agents.session.built_in_tools import BUILT_IN_TOOL_POLICY
-from dex_agents.session.policies import resolve_tool_policy
-from dex_agents.session.texts import OUTCOME_UNKNOWN_TOOL_RESULT, model_call_limit_text, unknown_tool_text
-from dex_agents_stepwise.agent_definition import AgentDefinition, InstructionContext
-from dex_agents_stepwise.framework_items import UnreadableFrameworkItemError
-from dex_agents_stepwise.function_tools import FunctionTool
-from dex_agents_stepwise.input_items import build_input_items
-from dex_agents_stepwise.model_client import ModelRequest, ModelResponse, ModelToolCall, ModelToolDefinition
+from dex_agents.session.built_in_tools import WRITE_TODOS
+from dex_agents.session.texts import model_call_limit_text
+from dex_agents_stepwise.agent_definition import AgentDefinition
+from dex_agents_stepwise.agent_instructions import AgentInstructions
+from dex_agents_stepwise.agent_tools import AgentTools
+from dex_agents_stepwise.context_compaction import build_summary_request, compaction_cutoff
+from dex_agents_stepwise.conversation import conversation_items, plan_note, summary_note
+from dex_agents_stepwise.model_client import (
+    ModelClient,
+    ModelRequest,
+    ModelResponse,
+    ModelToolCall,
+    ModelToolDefinition,
+    RequiredTool,
+)
+from dex_agents_stepwise.token_estimate import TokenCounts, TokenEstimator
 from dex_agents_stepwise.turn_transcript import (
     model_output_message,
     repaired_response,
-    stored_items,
     tool_result_message,
     unstored_result_messages,
     user_message,
@@ -55,11 +58,14 @@ class StepwiseAgentRunner:
 
     def __init__(self, definition: AgentDefinition) -> None:
         self.definition = definition
-        self._tools = {tool.name: tool for tool in definition.tools}
-        self._tool_definitions = tuple(
-            ModelToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in definition.tools
-        )
+        self._tools = AgentTools(definition)
+        self._instructions = AgentInstructions(definition.instructions)
+        self._token_counts = TokenCounts()
+
+    @property
+    def supports_plan_mode(self) -> Literal[True]:
+        """Planning turns offer `write_todos` alone."""
+        return True
 
     def build_user_message(self, text: str) -> FrameworkMessage:
         """The stored form of a user message."""
@@ -70,31 +76,72 @@ class StepwiseAgentRunner:
 
         Raises:
             TurnRefusedError: The session's messages were written by another runner.
+            ModelResolutionError: The definition's `resolve_model` gave no model client.
             TypeError: A tool of the agent has the name of an enabled built-in tool.
             ValueError: The session has a built-in tool that this release does not know.
         """
-        offered_tools = (*self._tool_definitions, *self._built_in_tools(turn))
         model_calls = _model_calls(turn.framework_run_state)
-        limit_reached = model_calls >= self.definition.max_model_calls_per_turn
+        refusal = self._refusal(turn, model_calls)
+        offered_tools = self._tools.offered(turn)
+        model = self.definition.model_for(turn.session_settings)
         results = unstored_result_messages(turn)
-        request = await self._request(turn, results, () if limit_reached else offered_tools)
-        response = await self.definition.model.generate(request)
-        if not isinstance(response, ModelResponse):
-            raise TypeError(f"the model client must return a ModelResponse, not {type(response).__name__}")
-        response = repaired_response(response)
-        output = model_output_message(self.definition.model, response)
-        if response.tool_calls and not limit_reached:
+        request = await self._request(turn, model, results, () if refusal is not None else offered_tools)
+        response = await _generate(model, request)
+        output = model_output_message(model, response)
+        if response.tool_calls and refusal is None:
             return ToolCallsRequested(
                 framework_run_state=json.dumps({"model_calls": model_calls + 1}),
-                tool_calls=tuple(self._deferred_call(turn, call) for call in response.tool_calls),
+                tool_calls=tuple(self._tools.deferred_call(turn, call) for call in response.tool_calls),
                 usage=_usage_of_one_call(response.usage),
                 new_messages=(*results, output),
                 model_call_metadata=response.metadata,
             )
         return TurnCompleted(
-            new_messages=(*results, output, *self._refused_results(turn, response.tool_calls)),
+            new_messages=(*results, output, *_refused_results(turn, response.tool_calls, refusal or "")),
             usage=_usage_of_one_call(response.usage),
             model_call_metadata=response.metadata,
+        )
+
+    def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
+        """About how many tokens the turn's next model call reads, from lengths or the client's own count.
+
+        Raises:
+            ModelResolutionError: The definition's `resolve_model` gave no model client.
+        """
+        estimator = self._estimator(turn)
+        texts = [
+            self._instructions.text_to_measure(turn),
+            summary_note(turn.context_summary),
+            plan_note(turn),
+            *(self._tools.model_text(definition.name) for definition in self._offered_tools(turn)),
+        ]
+        tokens = sum(estimator.item(text) for text in texts if text)
+        return tokens + estimator.messages(turn.messages) + estimator.messages(unstored_result_messages(turn))
+
+    def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
+        """The last message to summarise, so that about the budget stays; see `compaction_cutoff`.
+
+        Raises:
+            ModelResolutionError: The definition's `resolve_model` gave no model client.
+        """
+        estimator = self._estimator(turn)
+        pending = estimator.messages(unstored_result_messages(turn))
+        return compaction_cutoff(turn.messages, turn.turn_id, retained_token_budget, estimator, pending)
+
+    async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
+        """Make exactly one model call without tools; see `build_summary_request`.
+
+        Raises:
+            TurnRefusedError: The session's messages were written by another runner.
+            ModelResolutionError: The definition's `resolve_model` gave no model client.
+        """
+        model = self.definition.model_for(request.session_settings)
+        estimator = TokenEstimator(model, self._token_counts)
+        response = await _generate(
+            model, build_summary_request(request, model, self.definition.model_settings, estimator)
+        )
+        return ContextSummaryResult(
+            text=response.text, usage=_usage_of_one_call(response.usage), model_call_metadata=response.metadata
         )
 
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
@@ -103,7 +150,7 @@ class StepwiseAgentRunner:
         Raises:
             ToolExecutionError: No tool has the name, its arguments do not fit, or the tool raised it.
         """
-        return await self._tool(call.tool_call.tool_name).execute(call)
+        return await self._tools.get(call.tool_call.tool_name).execute(call)
 
     async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
         """Ask a function tool how its remote work is; see `FunctionTool.poll`.
@@ -111,11 +158,11 @@ class StepwiseAgentRunner:
         Raises:
             ToolExecutionError: No tool has the name any more, or the poll raised it.
         """
-        return await self._tool(poll.tool_call.tool_name).poll(poll)
+        return await self._tools.get(poll.tool_call.tool_name).poll(poll)
 
     async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
         """Tell a function tool to stop its remote work; nothing happens when it cannot, or is gone."""
-        tool = self._tools.get(cancellation.tool_call.tool_name)
+        tool = self._tools.find(cancellation.tool_call.tool_name)
         if tool is not None:
             await tool.cancel(cancellation)
 
@@ -123,103 +170,71 @@ class StepwiseAgentRunner:
         """The results of the calls whose model output is stored, so that the transcript stays complete."""
         return unstored_result_messages(turn)
 
-    def _tool(self, name: str) -> FunctionTool[..., Any]:
-        tool = self._tools.get(name)
-        if tool is None:
-            raise ToolExecutionError(unknown_tool_text(name))
-        return tool
+    def _estimator(self, turn: AgentTurnContext) -> TokenEstimator:
+        return TokenEstimator(self.definition.model_for(turn.session_settings), self._token_counts)
 
-    def _built_in_tools(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
-        # The definition checks its own built-in tools; a Flow built without it may enable others.
-        for name in turn.enabled_built_in_tools:
-            if name not in BUILT_IN_TOOL_DEFINITIONS:
-                raise ValueError(f"the session enables the built-in tool {name!r}, which this release does not know")
-            if name in self._tools:
-                raise TypeError(f"tool {name} uses the name of an enabled built-in tool")
-        definitions = (BUILT_IN_TOOL_DEFINITIONS[name] for name in turn.enabled_built_in_tools)
-        return tuple(
-            ModelToolDefinition(
-                name=definition.name, description=definition.description, parameters=definition.parameters
-            )
-            for definition in definitions
-        )
+    def _refusal(self, turn: AgentTurnContext, model_calls: int) -> str | None:
+        """What a call asked for now is told; None while the turn may go on."""
+        if turn.turn_limit_reached is not None:
+            return turn.turn_limit_reached
+        limit = self.definition.max_model_calls_per_turn
+        return model_call_limit_text(limit) if model_calls >= limit else None
+
+    def _offered_tools(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
+        offered_tools = self._tools.offered(turn)
+        refusal = self._refusal(turn, _model_calls(turn.framework_run_state))
+        return offered_tools if refusal is None else ()
 
     async def _request(
         self,
         turn: AgentTurnContext,
+        model: ModelClient,
         results: Sequence[FrameworkMessage],
         offered_tools: tuple[ModelToolDefinition, ...],
     ) -> ModelRequest:
-        model = self.definition.model
-        try:
-            stored = stored_items((*turn.messages, *results))
-        except UnreadableFrameworkItemError as error:
-            raise TurnRefusedError(str(error)) from error
+        input_items = conversation_items(turn, results, model)
         return ModelRequest(
-            instructions=await self._instructions(turn),
-            input_items=build_input_items(
-                stored, provider=model.provider, api=model.api, missing_result=OUTCOME_UNKNOWN_TOOL_RESULT
-            ),
+            instructions=await self._instructions.text(turn),
+            input_items=input_items,
             tools=offered_tools,
-            tool_choice="auto" if offered_tools else "none",
+            tool_choice=self._tool_choice(turn, offered_tools),
             settings=self.definition.model_settings,
             on_text_delta=turn.events.write_text_delta,
             on_reasoning_delta=turn.events.write_reasoning_delta,
         )
 
-    async def _instructions(self, turn: AgentTurnContext) -> str:
-        if isinstance(self.definition.instructions, str):
-            return self.definition.instructions
-        returned = self.definition.instructions(
-            InstructionContext(
-                flow_id=turn.flow_id,
-                turn_id=turn.turn_id,
-                attempt=turn.attempt,
-                interaction_mode=turn.interaction_mode,
-                plan=turn.plan,
-            )
-        )
-        instructions = await returned if inspect.isawaitable(returned) else returned
-        if not isinstance(instructions, str):
-            raise TypeError(f"the function in AgentDefinition.instructions must return text, not {instructions!r}")
-        return instructions
+    def _tool_choice(
+        self, turn: AgentTurnContext, offered_tools: Sequence[ModelToolDefinition]
+    ) -> Literal["auto", "none"] | RequiredTool:
+        if not offered_tools:
+            return "none"
+        has_draft = turn.plan is not None and turn.plan.status == "draft"
+        is_first_planning_call = turn.interaction_mode is InteractionMode.PLANNING and turn.framework_run_state is None
+        if self.definition.planning_tool_choice == "required" and is_first_planning_call and not has_draft:
+            return RequiredTool(tool_name=WRITE_TODOS)
+        return "auto"
 
-    def _deferred_call(self, turn: AgentTurnContext, call: ModelToolCall) -> DeferredToolCall:
-        return DeferredToolCall(
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name,
-            arguments=call.arguments,
-            policy=self._policy(turn, call.tool_name),
-        )
 
-    def _policy(self, turn: AgentTurnContext, tool_name: str) -> ResolvedToolPolicy:
-        if tool_name in turn.enabled_built_in_tools:
-            return BUILT_IN_TOOL_POLICY
-        tool = self._tools.get(tool_name)
-        if tool is None:
-            # It only tells the model that there is no such tool; nobody needs to approve that.
-            return ResolvedToolPolicy(effect=ToolEffect.UNCLASSIFIED, requires_approval=False)
-        return resolve_tool_policy(
-            tool_name,
-            tool.effect,
-            # A Flow built without the definition's policies must not lose an approval that the definition asks for.
-            tool_policies={**self.definition.tool_policies, **turn.tool_policies},
-            default_tool_effect=turn.default_tool_effect,
-            framework_requires_approval=tool.requires_approval,
-        )
+async def _generate(model: ModelClient, request: ModelRequest) -> ModelResponse:
+    response = await model.generate(request)
+    if not isinstance(response, ModelResponse):
+        raise TypeError(f"the model client must return a ModelResponse, not {type(response).__name__}")
+    return repaired_response(response)
 
-    def _refused_results(self, turn: AgentTurnContext, calls: Sequence[ModelToolCall]) -> tuple[FrameworkMessage, ...]:
-        used_ids = {call.tool_call_id for call in turn.tool_calls}
-        text = model_call_limit_text(self.definition.max_model_calls_per_turn)
-        messages = []
-        for call in calls:
-            tool_call_id, number = call.tool_call_id, 1
-            while not tool_call_id.strip() or tool_call_id in used_ids:
-                number += 1
-                tool_call_id = f"{call.tool_call_id}~{number}"
-            used_ids.add(tool_call_id)
-            messages.append(tool_result_message(tool_call_id, call.tool_name, text))
-        return tuple(messages)
+
+def _refused_results(
+    turn: AgentTurnContext, calls: Sequence[ModelToolCall], refusal: str
+) -> tuple[FrameworkMessage, ...]:
+    used_ids = {call.tool_call_id for call in turn.tool_calls}
+    messages = []
+    for call in calls:
+        tool_call_id, number = call.tool_call_id, 1
+        while not tool_call_id.strip() or tool_call_id in used_ids:
+            number += 1
+            tool_call_id = f"{call.tool_call_id}~{number}"
+        used_ids.add(tool_call_id)
+        messages.append(tool_result_message(tool_call_id, call.tool_name, refusal))
+    return tuple(messages)
 
 
 def _model_calls(framework_run_state: str | None) -> int:
