@@ -41,11 +41,14 @@ def look(size: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Turn:
-    """What happens in a turn: parallel batches of (call ID, tool, size of the result), and how it ends."""
+    """What happens in a turn: parallel batches of (call ID, tool, size of the result), and how it ends.
+
+    A `failed` turn stores the results it has and a note, a `lost` one the note alone, a `gone` one nothing.
+    """
 
     text: str
     batches: list[list[tuple[str | None, str, int]]]
-    ending: Literal["answer", "failed", "lost", "switched"]
+    ending: Literal["answer", "failed", "lost", "gone", "switched"]
 
 
 sizes = st.sampled_from([0, 1, 10, 100, 1_000])
@@ -56,7 +59,7 @@ turns = st.builds(
     Turn,
     text=st.builds(lambda size: "u" * (size + 1), sizes),
     batches=st.lists(st.lists(calls, min_size=1, max_size=4), max_size=4),
-    ending=st.sampled_from(["answer", "failed", "lost", "switched"]),
+    ending=st.sampled_from(["answer", "failed", "lost", "gone", "switched"]),
 )
 policies = st.builds(
     lambda window, trigger, retained: CompactionPolicy(
@@ -105,7 +108,7 @@ class Conversation:
             self.replies = [ask(*(call(name, {"size": size}, call_id) for call_id, name, size in batch))]
             assert isinstance(await self.compacting.model_step(), ToolCallsRequested)
             await session.run_tools()
-            is_lost = turn.ending == "lost" and batch is turn.batches[-1]
+            is_lost = turn.ending in ("lost", "gone") and batch is turn.batches[-1]
             missing = (
                 "It is unknown whether this tool call took effect: it was interrupted and may have run to the end. "
             )
@@ -115,6 +118,8 @@ class Conversation:
                 else ("x", "é")[name == "look"] * size
                 for _, name, size in batch
             ]
+        if turn.ending == "gone":
+            return
         if turn.ending in ("failed", "lost"):
             if turn.ending == "failed":
                 session.store(*session.runner.build_unfinished_turn_messages(session.turn_context()))
