@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import dex_agents_stepwise
-from dex_agents import AgentSessionOptions, ToolEffect, ToolPolicy
+from dex_agents import AgentSessionOptions, CompactionPolicy, ToolEffect, ToolPolicy
 from dex_agents_stepwise import (
     AgentDefinition,
+    ModelResolutionError,
     ModelSettings,
     ScriptedModelClient,
     ScriptedModelReply,
@@ -27,6 +29,10 @@ MODEL = ScriptedModelClient(lambda request: ScriptedModelReply(text="hi"))
 @function_tool
 def refund(order_id: int) -> str:
     return f"refunded {order_id}"
+
+
+async def resolve_slowly(settings: object) -> ScriptedModelClient:
+    return MODEL
 
 
 def define(**fields: Any) -> AgentDefinition:
@@ -61,6 +67,12 @@ def test_defaults() -> None:
         ("built_in_tools", ["ask_user", "durable_wait", "ask_user"], ValueError),
         ("built_in_tools", [["ask_user"]], ValueError),
         ("built_in_tools", "ask_user", TypeError),
+        ("plan_mode_enabled", 1, TypeError),
+        ("plan_mode_enabled", True, ValueError),
+        ("planning_tool_choice", "forced", ValueError),
+        ("compaction", 400_000, TypeError),
+        ("resolve_model", "gpt", TypeError),
+        ("resolve_model", resolve_slowly, TypeError),
         ("max_durable_wait", 60, TypeError),
         ("max_durable_wait", timedelta(0), ValueError),
         ("max_durable_wait", timedelta(seconds=1.5), ValueError),
@@ -84,7 +96,9 @@ def test_the_flow_takes_its_options_from_the_definition() -> None:
         tool_policies=policies,
         default_tool_effect=ToolEffect.READ,
         interrupt_deadline=timedelta(hours=1),
-        built_in_tools=["ask_user", "durable_wait"],
+        built_in_tools=["ask_user", "durable_wait", "write_todos"],
+        plan_mode_enabled=True,
+        compaction=CompactionPolicy(context_window_tokens=400_000),
         max_durable_wait=timedelta(days=7),
         event_stream_capacity_bytes=4096,
     )
@@ -94,20 +108,49 @@ def test_the_flow_takes_its_options_from_the_definition() -> None:
     assert flow.options.tool_policies == policies
     assert flow.options.default_tool_effect is ToolEffect.READ
     assert flow.options.interrupt_deadline == timedelta(hours=1)
-    assert flow.options.built_in_tools == ("ask_user", "durable_wait")
+    assert flow.options.built_in_tools == ("ask_user", "durable_wait", "write_todos")
+    assert flow.options.plan_mode_enabled is True
+    assert flow.options.compaction == CompactionPolicy(context_window_tokens=400_000)
     assert flow.options.max_durable_wait == timedelta(days=7)
     assert flow.options.event_stream_capacity_bytes == 4096
     assert flow.options.max_tool_result_bytes == 2048
 
 
+def test_a_model_is_resolved_from_settings_that_cannot_be_changed() -> None:
+    def resolve(settings: Mapping[str, Any]) -> ScriptedModelClient:
+        with pytest.raises(TypeError):
+            settings["model"] = "other"  # type: ignore[index]
+        return MODEL if settings["model"] == "known" else None  # type: ignore[return-value]
+
+    definition = define(resolve_model=resolve)
+    assert definition.model_for({"model": "known"}) is MODEL
+    with pytest.raises(ModelResolutionError, match="must return a ModelClient, not a NoneType"):
+        definition.model_for({"model": "unknown"})
+    with pytest.raises(ModelResolutionError, match=r"^AgentDefinition\.resolve_model raised KeyError$"):
+        definition.model_for({})
+    assert define().model_for({"model": "any"}) is MODEL
+
+
 def test_the_flow_keeps_the_sessions_defaults() -> None:
     flow = create_stepwise_agent_session_flow(define(), "SupportAgent")
     assert flow.options.built_in_tools == ()
+    assert flow.options.plan_mode_enabled is False
+    assert flow.options.compaction is None
     assert flow.options.max_durable_wait == AgentSessionOptions().max_durable_wait
     assert flow.options.event_stream_capacity_bytes == AgentSessionOptions().event_stream_capacity_bytes
 
 
-@pytest.mark.parametrize("option", ["tool_policies", "default_tool_effect", "interrupt_deadline", "built_in_tools"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "tool_policies",
+        "default_tool_effect",
+        "interrupt_deadline",
+        "built_in_tools",
+        "plan_mode_enabled",
+        "compaction",
+    ],
+)
 def test_an_option_that_belongs_into_the_definition_is_refused(option: str) -> None:
     with pytest.raises(TypeError, match=f"set {option} in the AgentDefinition"):
         create_stepwise_agent_session_flow(define(), "SupportAgent", **{option: None})

@@ -139,6 +139,18 @@ def test_a_response_counts_in_its_own_form_for_its_own_provider_alone(text: str,
     assert 1_900 < own - others < 2_050
 
 
+def test_quotes_and_lines_of_code_do_not_count_as_reasoning() -> None:
+    """They are escaped twice where the response is stored in its provider's own form."""
+    agent = Agent(ask(call("note", {"text": 'print("hello")\n' * 500}), text='say "hi"\n' * 500))
+    agent.session.begin_turn("go")
+    before = estimate(agent)
+    asyncio.run(agent.session.model_step())
+    (sent,) = agent.session.messages[1].tool_calls
+    read = len(agent.session.messages[1].text) + len(sent.arguments)
+    added = agent.runner.estimate_input_tokens(agent.session.turn_context(tool_calls=())) - before
+    assert read * 2 / 7 < added < read * 2 / 7 * 1.05
+
+
 class FixedModel:
     """A model client with one response."""
 

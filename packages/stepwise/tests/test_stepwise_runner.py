@@ -20,6 +20,7 @@ from dex_agents import (
     ToolCallsRequested,
     ToolEffect,
     ToolExecutionError,
+    ToolExecutionResult,
     ToolPolicy,
     TurnCompleted,
     TurnRefusedError,
@@ -427,3 +428,36 @@ def test_one_runner_serves_interleaved_sessions_without_mixing_them() -> None:
         return await asyncio.gather(*(session.run_turn(f"session {n}") for n, session in enumerate(sessions)))
 
     assert asyncio.run(both()) == [f"noted session {number}" for number in range(5)]
+
+
+def test_a_call_that_needs_approval_carries_the_schema_for_whoever_changes_it() -> None:
+    """F29."""
+    agent = Agent(ask(call("refund_order"), call("refund_order"), call("note"), call("lookup_order"), call("nope")))
+    agent.session.begin_turn("go")
+    outcome = asyncio.run(agent.session.model_step())
+    assert isinstance(outcome, ToolCallsRequested)
+    first, second, *others = [deferred.arguments_schema for deferred in outcome.tool_calls]
+    assert first is not None
+    assert json.loads(first) == TOOLS[1].parameters
+    assert ": " not in first
+    assert second is first
+    assert others == [None, None, None]
+
+
+def test_a_tool_runs_with_the_arguments_of_the_person_who_changed_them() -> None:
+    changed = tool_call("refund_order", '{"order_id": 7}', executed_arguments='{"order_id": 9}')
+    outcome = asyncio.run(Agent().runner.execute_deferred_tool_call(tool_execution(changed)))
+    assert outcome == ToolExecutionResult(output="refunded 9")
+
+
+def test_a_limit_of_the_session_beats_the_agents_own() -> None:
+    again = ask(call("note", {"text": "y"}, "same"), call("refund_order", "{}", "same"))
+    agent = Agent(again, max_model_calls_per_turn=1, has_odd_ids=True)
+    agent.session.begin_turn("go")
+    agent.session.run_state = '{"model_calls": 1}'
+    text = "The tool call was not run: this turn reached its limit of 60 seconds."
+    outcome = asyncio.run(agent.runner.run_model_step(agent.session.turn_context(turn_limit_reached=text)))
+    assert isinstance(outcome, TurnCompleted)
+    assert [message.text for message in outcome.new_messages] == ["", text, text]
+    (request,) = agent.model.requests
+    assert (request.tools, request.tool_choice) == ((), "none")

@@ -87,13 +87,12 @@ class TokenEstimator:
         tokens = self.item(message.text)
         if message.role != "assistant":
             return tokens
-        size = _size(message.text)
+        twice = _stored_twice_size(message.text)
         for call in message.tool_calls:
             tokens += self.text(call.tool_name) + self.text(call.arguments) + TOKENS_PER_ITEM
-            size += _size(call.tool_name) + _size(call.arguments) + _size(call.tool_call_id)
+            twice += 2 * _size(call.tool_name) + 2 * _size(call.tool_call_id) + _stored_twice_size(call.arguments)
         if message.framework_item.startswith(self._own_start):
-            # Text and calls are stored twice: as they are, and in the provider's own form.
-            beyond = _size(message.framework_item) - 2 * size - _ENVELOPE_BYTES
+            beyond = _size(message.framework_item) - twice - _ENVELOPE_BYTES
             tokens += _tokens_of_bytes(max(0, beyond))
         return tokens
 
@@ -101,6 +100,11 @@ class TokenEstimator:
 def _size(text: str) -> int:
     # Instructions are the application's own, and may hold what cannot be encoded.
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def _stored_twice_size(text: str) -> int:
+    """About how long a text is as a JSON string, and again as one inside the JSON text of a provider's own form."""
+    return 2 * _size(text) + 4 * (text.count('"') + text.count("\\")) + 3 * text.count("\n")
 
 
 def _tokens_of_bytes(size: int) -> int:
