@@ -326,6 +326,11 @@ class StrictModelClient:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         check_transcript(request, has_odd_ids=self.has_odd_ids)
+        choice = request.tool_choice
+        if isinstance(choice, RequiredTool):
+            assert choice.tool_name in {tool.name for tool in request.tools}, "a tool that is not offered is required"
+        else:
+            assert choice == ("auto" if request.tools else "none")
         first, last = request.input_items[0], request.input_items[-1]
         assert isinstance(first, ModelUserText), "the input does not begin with a user"
         assert isinstance(last, (ModelUserText, ModelToolResult)), "there is nothing to answer"
@@ -334,10 +339,6 @@ class StrictModelClient:
 
 def check_transcript(request: ModelRequest, *, has_odd_ids: bool = False) -> None:
     """Raise AssertionError for a request that a strict provider refuses."""
-    if isinstance(request.tool_choice, RequiredTool):
-        assert request.tool_choice.tool_name in {tool.name for tool in request.tools}
-    else:
-        assert request.tool_choice == ("auto" if request.tools else "none")
     repr(request).encode()  # lone surrogates cannot be encoded
     items = list(request.input_items)
     assert items, "the input is empty"
