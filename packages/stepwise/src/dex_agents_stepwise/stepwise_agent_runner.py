@@ -82,10 +82,9 @@ class StepwiseAgentRunner:
         """
         model_calls = _model_calls(turn.framework_run_state)
         refusal = self._refusal(turn, model_calls)
-        offered_tools = self._tools.offered(turn)
         model = self.definition.model_for(turn.session_settings)
         results = unstored_result_messages(turn)
-        request = await self._request(turn, model, results, () if refusal is not None else offered_tools)
+        request = await self._request(turn, model, results)
         response = await _generate(model, request)
         output = model_output_message(model, response)
         if response.tool_calls and refusal is None:
@@ -190,8 +189,8 @@ class StepwiseAgentRunner:
         turn: AgentTurnContext,
         model: ModelClient,
         results: Sequence[FrameworkMessage],
-        offered_tools: tuple[ModelToolDefinition, ...],
     ) -> ModelRequest:
+        offered_tools = self._offered_tools(turn)
         input_items = conversation_items(turn, results, model)
         return ModelRequest(
             instructions=await self._instructions.text(turn),
