@@ -175,6 +175,36 @@ def test_a_turn_is_stopped_while_it_is_compacted(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("is_steered", [False, True])
+def test_a_worker_stops_while_it_summarises(tmp_path: Path, is_steered: bool) -> None:
+    """F39: the next one makes the summary call again; a steered turn turns to its new message first."""
+
+    async def scenario() -> None:
+        hold = ScriptedReplyHold()
+        model = ChattyModel(8, lambda: ScriptedModelReply(text="never stored", hold=hold))
+        async with live_session(tmp_path, model.reply, tools=[note], compaction=WINDOW) as session:
+            await session.say("go")
+            await hold.wait_until_reached()
+            if is_steered:
+                await session.steer("stop it")
+        before = every_call(model)
+        model.summarize = lambda: say("a summary")
+        if is_steered:
+            model.batches, model.calls = 0, 0
+        async with live_session(tmp_path, model.reply, tools=[note], compaction=WINDOW) as session:
+            assert await session.idle() == "answer 1"
+            await status_left_compaction(session)
+            stored = [m.text[6:].split(" ")[0] for m in (await session.snapshot()).messages if m.role == "tool"]
+            assert stored[: len(before)] == before
+            if is_steered:
+                assert session.users_seen()[-1] == "stop it"
+            summary = (await session.snapshot()).context_summary
+            assert summary is not None
+            assert summary.generation == len(model.summary_requests) - 1
+
+    asyncio.run(scenario())
+
+
 def test_nothing_of_a_summary_streams_to_the_user(tmp_path: Path) -> None:
     async def scenario() -> None:
         model = ChattyModel(8, lambda: ScriptedModelReply(text="for the model alone", reasoning="hm"))
