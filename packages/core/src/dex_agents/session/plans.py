@@ -121,11 +121,15 @@ def todos_result(plan: AgentPlan) -> str:
 
 
 def can_execute(view: StateView, revision: int) -> bool:
-    """Whether the plan has this revision, waits to be carried out, and no approval of it is on its way."""
+    """Whether the plan has this revision, waits to be carried out, and no approval of it is on its way.
+
+    An approval of a revision that was replaced since does not count: no turn will ever take it.
+    """
     plan = view.get(AGENT_PLAN)
     if plan is None or plan.revision != revision or plan.status not in ("draft", "active"):
         return False
-    return view.get(PENDING_PLAN_EXECUTION) is None
+    pending = view.get(PENDING_PLAN_EXECUTION)
+    return pending is None or pending.revision != revision
 
 
 def activate_plan(tx: Transaction, turn_id: str) -> None:
