@@ -37,6 +37,9 @@ __all__ = ["MessageStore", "first_stored_sequence", "load_messages", "load_page"
 
 MAX_PAGE_SIZE = 200
 
+#: The JSON around the texts of one tool call of a message, in sixths of its bytes.
+_CALL_OVERHEAD = 10
+
 _NO_INDEX = AgentMessageIndex()
 
 
@@ -178,8 +181,12 @@ def _own_id(call: AgentMessageToolCall, unnamed: list[AgentToolCallRecord]) -> A
 
 
 def _character_count(message: AgentMessage) -> int:
-    arguments = sum(len(call.arguments) for call in message.tool_calls)
-    return len(message.framework_item) + len(message.text) + len(message.reasoning_text or "") + arguments
+    calls = sum(
+        len(call.tool_call_id) + len(call.tool_name) + len(call.arguments) + _CALL_OVERHEAD
+        for call in message.tool_calls
+    )
+    names = len(message.turn_id) + len(message.tool_call_id or "")
+    return len(message.framework_item) + len(message.text) + len(message.reasoning_text or "") + names + calls
 
 
 def _archive(tx: Transaction, index: AgentMessageIndex, messages: Sequence[AgentMessage]) -> AgentMessageIndex:
