@@ -9,12 +9,15 @@ import referencing
 from jsonschema.exceptions import ValidationError as SchemaViolation  # type: ignore[import-untyped]
 from jsonschema.validators import Draft202012Validator, extend, validator_for  # type: ignore[import-untyped]
 
-__all__ = ["ArgumentValidator", "argument_path", "first_problems"]
+from dex_agents.session.sanitizer import is_deeper_than
+
+__all__ = ["MAX_DEPTH", "NESTED_TOO_DEEPLY", "ArgumentValidator", "argument_path", "first_problems"]
 
 MAX_DEPTH = 50
 MAX_PROBLEMS = 5
 MAX_SHOWN_VALUE = 80
 ROOT = "arguments"
+NESTED_TOO_DEEPLY = f"{ROOT}: nested too deeply"
 
 
 class ArgumentValidator:
@@ -37,28 +40,13 @@ class ArgumentValidator:
         The first few problems in a stable order; a long list would bury them.
         """
         # The validator recurses, and the compiled code below it turns an exhausted stack into a panic.
-        if _is_deeper_than(arguments, MAX_DEPTH):
-            return [f"{ROOT}: nested too deeply"]
+        if is_deeper_than(arguments, MAX_DEPTH):
+            return [NESTED_TOO_DEEPLY]
         violations = sorted(
             self._validator.iter_errors(dict(arguments)),
             key=lambda violation: (argument_path(violation.absolute_path), str(violation.validator)),
         )
         return first_problems(_violation_text(violation) for violation in violations)
-
-
-def _is_deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def first_problems(problems: Iterable[str]) -> list[str]:

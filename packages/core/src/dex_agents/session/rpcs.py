@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
-from dex_agents.session.changed_arguments import changed_arguments_problem, changed_arguments_text
+from dex_agents.session.changed_arguments import changed_arguments_problem, changed_arguments_text, is_change
 from dex_agents.session.events import emit_interrupt_resolved
 from dex_agents.session.message_store import load_messages, load_page
 from dex_agents.session.persistence import (
@@ -169,7 +168,7 @@ def _resolve_interrupt(tx: Transaction, input: ResolveInterruptInput) -> bool:
         record = get_record(tx, interrupt.tool_call_id)
         if not input.approved or changed_arguments_problem(input.arguments, record.arguments_schema) is not None:
             return False
-        if input.arguments != json.loads(record.arguments):
+        if is_change(input.arguments, record.arguments):
             arguments = changed_arguments_text(input.arguments)
     resolution = AgentInterruptResolution(
         approved=input.approved, rejection_message=rejection, arguments=arguments, resolved_at=tx.now

@@ -9,6 +9,7 @@ texts are cut with a visible mark; texts whose content matters are never cut her
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dex_flow import ValueTooLargeError
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_NAME_CHARACTERS",
     "MAX_USER_TEXT_BYTES",
     "check_text_size",
+    "is_deeper_than",
     "sanitize_error_text",
     "sanitize_json_text",
     "sanitize_json_value",
@@ -95,6 +97,22 @@ def sanitize_json_value(value: Any) -> Any:
             return [sanitize_json_value(item) for item in value]
         case _:
             return value
+
+
+def is_deeper_than(value: Any, limit: int) -> bool:
+    """Whether a JSON value is nested more than `limit` levels deep; whatever the depth, without recursion."""
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def sanitize_name(text: str) -> str:
