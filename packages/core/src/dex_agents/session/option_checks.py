@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["check_bool", "check_duration", "check_ratio", "check_whole_number"]
+__all__ = ["LONGEST_DURATION", "check_bool", "check_duration", "check_ratio", "check_whole_number"]
 
 # Now and this is still a date of the calendar; beyond it, the commit that adds them could never succeed.
 LONGEST_DURATION = timedelta(days=365_000)

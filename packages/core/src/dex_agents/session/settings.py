@@ -8,7 +8,7 @@ import msgspec
 
 from dex_agents.session.persistence import SESSION_SETTINGS, TURN_SESSION_SETTINGS
 from dex_agents.session.plan_values import TurnSessionSettings
-from dex_agents.session.sanitizer import sanitize_json_value
+from dex_agents.session.sanitizer import is_deeper_than, sanitize_json_value
 from dex_agents.session.turn_limits import TurnLimits, limits_in_force
 from dex_flow import StateView, Transaction
 
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 MAX_SESSION_SETTINGS_BYTES = 16 * 1024
+MAX_SESSION_SETTINGS_DEPTH = 50
 #: Other languages write some floats and escapes longer; the session itself accepts this much more.
 SESSION_SETTINGS_SIZE_TOLERANCE_BYTES = 1024
 #: How the reason of a session starts that failed because of its start settings.
@@ -44,7 +45,7 @@ def validate_session_settings(settings: dict[str, Any]) -> None:
 
     Raises:
         TypeError: They are not a JSON object.
-        ValueError: They have more than 16 KiB as JSON, or turn limits that cannot be; says which.
+        ValueError: They have more than 16 KiB as JSON or are nested too deeply, or turn limits cannot be; says which.
     """
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise TypeError(f"session_settings must be a JSON object: a dict with text keys, not {settings!r}")
@@ -62,6 +63,8 @@ def settings_problem(settings: dict[str, Any], *, tolerance: int = SESSION_SETTI
     """
     if not settings:
         return None
+    if is_deeper_than(settings, MAX_SESSION_SETTINGS_DEPTH):
+        return f"they are nested more than {MAX_SESSION_SETTINGS_DEPTH} levels deep"
     size = session_settings_size(settings)
     if size > MAX_SESSION_SETTINGS_BYTES + tolerance:
         return f"they have {size} bytes as JSON; the limit is {MAX_SESSION_SETTINGS_BYTES} bytes"

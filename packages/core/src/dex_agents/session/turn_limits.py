@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from dex_agents.session.option_checks import check_whole_number
+from dex_agents.session.option_checks import LONGEST_DURATION, check_whole_number
 from dex_agents.session.values import AgentState
 
 __all__ = ["TURN_LIMITS_SETTING", "CrossedLimit", "TurnLimits", "crossed_limit", "limits_in_force"]
 
 #: The session setting that replaces the option's limits, field by field.
 TURN_LIMITS_SETTING = "turn_limits"
+_MOST = {"seconds": int(LONGEST_DURATION.total_seconds())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +24,11 @@ class TurnLimits:
     Args:
         model_calls: Most model calls.
         total_tokens: Most tokens of all its model calls together, as far as the runner reports them.
-        seconds: Longest time from the turn's start, waits for people included.
+        seconds: Longest time from the turn's start, waits for people included; at most 365,000 days.
 
     Raises:
         TypeError: A limit is no whole number; names it.
-        ValueError: A limit is below 1; names it.
+        ValueError: A limit is below 1 or above what can be counted; names it.
     """
 
     model_calls: int | None = None
@@ -38,7 +39,7 @@ class TurnLimits:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None:
-                check_whole_number(f"turn_limits.{field.name}", value, 1)
+                check_whole_number(f"turn_limits.{field.name}", value, 1, _MOST.get(field.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def limits_in_force(limits: TurnLimits, settings: Mapping[str, Any]) -> TurnLimi
 
     Raises:
         TypeError: The setting is no JSON object of whole numbers; names what is wrong.
-        ValueError: It names an unknown limit, or one below 1.
+        ValueError: It names an unknown limit, or one has a value it cannot have.
     """
     setting = settings.get(TURN_LIMITS_SETTING)
     if setting is None:

@@ -16,7 +16,7 @@ from dex_agents.session.persistence import (
 from dex_agents.session.plan_values import PlanExecutionRequest
 from dex_agents.session.plans import can_execute, plan_execution_key, plan_execution_message, turn_mode
 from dex_agents.session.rpc_values import AgentSessionStartInput
-from dex_agents.session.sanitizer import MAX_USER_TEXT_BYTES, sanitize_text, text_size
+from dex_agents.session.sanitizer import MAX_USER_TEXT_BYTES, sanitize_json_value, sanitize_text, text_size
 from dex_agents.session.settings import INVALID_START_SESSION_SETTINGS_REASON, settings_problem
 from dex_agents.session.step_types import APPLY_TURN_CONTROL, AWAIT_USER_MESSAGE, START_AGENT_SESSION
 from dex_agents.session.tool_values import TurnControlRequest
@@ -45,7 +45,7 @@ class StartAgentSession(InlineStep[AgentSessionStartInput]):
         if problem is not None:
             return fail(f"{INVALID_START_SESSION_SETTINGS_REASON}: {problem}")
         if input.session_settings:
-            tx.set(SESSION_SETTINGS, input.session_settings)
+            tx.set(SESSION_SETTINGS, sanitize_json_value(input.session_settings))
         now = tx.now
         state = AgentState(status=AgentStatus.WAITING_FOR_USER_MESSAGE, started_at=now, updated_at=now)
         tx.set(AGENT_STATE, state)
