@@ -1,4 +1,4 @@
-"""Pages that list guarantees name tests that exist, none of their tests is missing, and they quote texts as they are."""
+"""Pages that list guarantees name tests that exist, miss none of theirs, and quote texts as they are."""
 
 from __future__ import annotations
 
@@ -58,6 +58,35 @@ PAGES = (
         ),
     ),
     Page(name="plans.md", listed_modules=("test_session_plans.py", "test_session_plans_guarantees.py")),
+    Page(name="compaction.md", listed_modules=("test_session_compaction.py", "test_session_compaction_guarantees.py")),
+    Page(
+        name="settings.md",
+        listed_modules=("test_session_settings_and_limits.py", "test_session_settings_guarantees.py"),
+        not_listed=frozenset(
+            {
+                # On the page of approvals.
+                "test_f29_a_broken_schema_refuses_the_edit_and_not_the_approval",
+                "test_f29_a_rejection_with_arguments_is_refused",
+                "test_f29_arguments_that_do_not_fit_the_stored_schema_are_refused_and_the_approval_stays",
+                "test_f29_changed_arguments_run_and_both_forms_are_kept",
+                "test_f29_the_same_arguments_are_no_change",
+                "test_the_schema_is_kept_only_while_a_person_may_change_the_arguments",
+                "test_an_unchanged_call_says_nothing_about_arguments",
+            }
+        ),
+    ),
+    Page(name="messages.md", listed_modules=("test_session_message_store.py", "test_session_messages_guarantees.py")),
+    Page(
+        name="approvals.md",
+        listed_modules=("test_session_approvals_guarantees.py",),
+        not_listed=frozenset(
+            {
+                # On the page of plans, and of settings.
+                "test_the_client_says_why_a_plan_was_not_executed",
+                "test_the_client_updates_settings_and_says_where_plan_mode_is_off",
+            }
+        ),
+    ),
 )
 
 
