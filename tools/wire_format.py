@@ -34,6 +34,14 @@ from dex_flow import ActivityStep, AttributeMap, ChannelMap, Step
 _DOCUMENTATION = Path(__file__).resolve().parents[1] / "docs"
 PAGES = (_DOCUMENTATION / "wire-format.md", _DOCUMENTATION / "wire-values.md")
 VALUE_MODULES = (values, message_values, tool_values, rpc_values, event_values, plan_values, outcomes)
+_MAP_KEYS = {
+    "AgentMessages": "sequence",
+    "AgentMessageChunks": "first sequence",
+    "AgentToolCalls": "tool call ID",
+    "InterruptResolutions": "interrupt ID",
+    "PlanExecutions": "plan revision",
+    "ToolCallCancellations": "interrupt ID",
+}
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -87,7 +95,7 @@ def render_persistence() -> str:
     lines = ["| Persistence name | Kind | Value |", "|---|---|---|"]
     for declaration in session_declarations(1):
         kind = type(declaration).__name__
-        key = {AttributeMap: ", text key", ChannelMap: ", key = interrupt ID"}.get(type(declaration), "")
+        key = f", key = {_MAP_KEYS[declaration.name]}" if isinstance(declaration, (AttributeMap, ChannelMap)) else ""
         lines.append(f"| `{declaration.name}` | {kind}{key} | {_type_name(declaration.value_type)} |")
     return "\n".join([*lines, ""])
 
