@@ -73,6 +73,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def long(session: nox.Session) -> None:
+    """One session of 2,000 turns, with times: for a machine that does nothing else meanwhile."""
+    _install(session)
+    session.run("pytest", "-s", "--session-turns", "2000", "tests/long_sessions", *session.posargs)
+
+
+@nox.session
 def lowest(session: nox.Session) -> None:
     """The tests on the lowest dependency versions the packages allow."""
     packages = [f"./packages/{package}" for package in PACKAGES]

@@ -1,0 +1,1 @@
+"""Long sessions: what they store, read and write stays flat."""
