@@ -31,7 +31,7 @@ from dex_agents import (
     tool_result_text,
 )
 
-__all__ = ["CompactingRunner", "create_compacting_flow"]
+__all__ = ["CHARACTERS_PER_TOKEN", "CONTEXT_WINDOW_TOKENS", "CompactingRunner", "create_compacting_flow"]
 
 CHARACTERS_PER_TOKEN = 4
 SUMMARY_CHARACTERS = 400

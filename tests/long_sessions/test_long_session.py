@@ -15,8 +15,13 @@ from typing import Any, cast
 
 import pytest
 
-from bench.compacting_runner import CompactingRunner, create_compacting_flow
-from dex_agents import AgentMessage, AgentMessageIndex, AgentSessionClient
+from bench.compacting_runner import (
+    CHARACTERS_PER_TOKEN,
+    CONTEXT_WINDOW_TOKENS,
+    CompactingRunner,
+    create_compacting_flow,
+)
+from dex_agents import AgentMessage, AgentMessageIndex, AgentSessionClient, CompactionPolicy
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.embedded.flow_store import SqliteStateReader
 from tests.long_sessions.stored_bytes import StoredBytes, Written
@@ -150,14 +155,14 @@ def test_a_session_of_many_turns_stays_as_small_and_as_cheap_as_a_short_one(
     # Most turns find everything in memory; one that does not reads the window and what the model input needs beside it.
     assert max(turns.rows_read[100:]) <= MOST_ROWS_READ
     assert turns.ratio(turns.index_sizes, max) <= GROWTH
-    # Two model calls in each turn.
+    # Two model calls in each turn, neither of which sees what the summary stands for.
     steps = 2
+    inputs = runner.input_characters[100 * steps :]
     assert (
-        turns.ratio([max(runner.input_messages[turn * steps : (turn + 1) * steps]) for turn in range(count)]) <= GROWTH
+        max(inputs)
+        < CompactionPolicy(context_window_tokens=CONTEXT_WINDOW_TOKENS).trigger_tokens * CHARACTERS_PER_TOKEN
     )
-    assert max(runner.input_characters[-100 * steps :]) <= GROWTH * max(
-        runner.input_characters[100 * steps : 200 * steps]
-    )
+    assert max(inputs[-100 * steps :]) <= GROWTH * max(inputs[: 100 * steps])
     times = {
         "median_ms_of_turns_100_to_200": median(turns.seconds[100:200]) * 1_000,
         "median_ms_of_the_last_100_turns": median(turns.seconds[-100:]) * 1_000,
