@@ -13,6 +13,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from bench.compacted_session import CompactedTurns, run_compacted_session
 from bench.measurements import Round, TurnSummary, median_milliseconds, summarize
 from bench.raw_sqlite_floor import run_floor_round
 from bench.session_turns import (
@@ -48,6 +49,7 @@ class TurnBenchmarkSize:
         turns_per_session: Turns of each of them.
         counted_turns: Turns in which commits, bytes and system calls are counted.
         long_turns: Turns of the long session; fewer than 1,005 leave `turn_1000_ms` out.
+        runs_compacted_session: Whether a session with compaction runs, of over 1,000 turns.
     """
 
     rounds: int = 3
@@ -56,11 +58,14 @@ class TurnBenchmarkSize:
     turns_per_session: int = 8
     counted_turns: int = 40
     long_turns: int = 1_005
+    runs_compacted_session: bool = True
 
     @classmethod
     def quick(cls) -> TurnBenchmarkSize:
         """A few seconds; the numbers are rough."""
-        return cls(rounds=1, turns=10, turns_per_session=1, counted_turns=10, long_turns=15)
+        return cls(
+            rounds=1, turns=10, turns_per_session=1, counted_turns=10, long_turns=15, runs_compacted_session=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,9 @@ class TurnReport:
         python: Python's version.
         cpus: Processors of the machine.
         load: Its load average of the last minute, at the end.
+        compacted_turn_200_ms: See `CompactedTurns`; None when that session was not run.
+        compacted_turn_1000_ms: See above.
+        compacted_ratio: See above.
     """
 
     power: dict[str, TurnSummary]
@@ -114,6 +122,9 @@ class TurnReport:
     python: str
     cpus: int
     load: float
+    compacted_turn_200_ms: float | None
+    compacted_turn_1000_ms: float | None
+    compacted_ratio: float | None
 
 
 class TurnBenchmark:
@@ -164,7 +175,11 @@ class TurnBenchmark:
                 kinds[kind][f"sessions_{sessions}"] = summarize(rounds)
         self._report(f"one session of {size.long_turns} turns")
         long_session = await run_long_session(new_file(), size.long_turns)
-        return self._conclude(kinds, costs, repeatable_costs, syncs, long_session)
+        compacted = CompactedTurns()
+        if size.runs_compacted_session:
+            self._report("one session of more than 1,000 turns that compacts")
+            compacted = await run_compacted_session(new_file())
+        return self._conclude(kinds, costs, repeatable_costs, syncs, long_session, compacted)
 
     async def _interleave(
         self, runs: Mapping[str, Callable[[], Awaitable[Round]]], sessions: int
@@ -183,6 +198,7 @@ class TurnBenchmark:
         repeatable_costs: TurnCosts,
         syncs: float | None,
         long_session: LongSession,
+        compacted: CompactedTurns,
     ) -> TurnReport:
         one, many = "sessions_1", f"sessions_{self._size.sessions}"
         power, floor = kinds["power"], kinds["floor"]
@@ -208,6 +224,9 @@ class TurnBenchmark:
             python=platform.python_version(),
             cpus=os.cpu_count() or 1,
             load=round(os.getloadavg()[0], 2),
+            compacted_turn_200_ms=compacted.compacted_turn_200_ms,
+            compacted_turn_1000_ms=compacted.compacted_turn_1000_ms,
+            compacted_ratio=compacted.compacted_ratio,
         )
 
 

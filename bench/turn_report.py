@@ -58,6 +58,7 @@ def print_report(report: TurnReport, console: Console) -> None:
         f"{report.ratio_50_single_commits:.2f} when it does not join commits as we do."
     )
     console.print(_growth(report))
+    console.print(_compacted_growth(report))
     console.print(
         f"SQLite {report.sqlite}, Python {report.python}, {report.cpus} processors, load {report.load:g} at the end."
     )
@@ -74,4 +75,13 @@ def _growth(report: TurnReport) -> str:
         f"the model's input, took {report.turn_10_model_attempts_ms:.2f} and "
         f"{report.turn_1000_model_attempts_ms:.2f} ms of it; everything else took {rest_early:.2f} and "
         f"{rest_late:.2f} ms."
+    )
+
+
+def _compacted_growth(report: TurnReport) -> str:
+    if report.compacted_turn_200_ms is None or report.compacted_turn_1000_ms is None:
+        return "The session with compaction was not run."
+    return (
+        f"With compaction, turn 200 takes {report.compacted_turn_200_ms:.2f} ms and turn 1000 "
+        f"{report.compacted_turn_1000_ms:.2f} ms: {report.compacted_ratio:.2f} times as long."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bench.compacted_session import UnequalTurnsError, compare_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 90
@@ -55,6 +58,17 @@ def test_a_turn_costs_at_most_five_flushed_commits_and_four_when_its_tool_may_re
 def test_a_short_run_says_nothing_about_turn_1000(report: dict[str, Any]) -> None:
     assert report["turn_10_ms"] > 0
     assert report["turn_1000_ms"] is None
+    assert report["compacted_turn_1000_ms"] is None
+
+
+def test_turns_of_a_session_with_compaction_are_compared(tmp_path: Path) -> None:
+    early_ms, late_ms = asyncio.run(compare_turns(tmp_path / "turns.db", 50, 80))
+    assert min(early_ms, late_ms) > 0
+
+
+def test_turns_before_the_message_window_is_full_are_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(UnequalTurnsError, match="the message window was not full at turn 2"):
+        asyncio.run(compare_turns(tmp_path / "turns.db", 30, 35))
 
 
 @pytest.mark.processes
