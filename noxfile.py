@@ -76,7 +76,7 @@ def fuzz(session: nox.Session) -> None:
 def long(session: nox.Session) -> None:
     """One session of 2,000 turns, with times: for a machine that does nothing else meanwhile."""
     _install(session)
-    session.run("pytest", "-s", "--session-turns", "2000", "tests/long_sessions", *session.posargs)
+    session.run("pytest", "-s", "tests/long_sessions", *session.posargs, env={"LONG_SESSION_TURNS": "2000"})
 
 
 @nox.session
