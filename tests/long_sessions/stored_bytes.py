@@ -48,13 +48,14 @@ class StoredBytes:
     def __enter__(self) -> Self:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        execute("CREATE TABLE measured (written_rows INTEGER NOT NULL, size INTEGER NOT NULL)")
-        execute("INSERT INTO measured VALUES (0, 0)")
+        execute("CREATE TABLE measured (name TEXT PRIMARY KEY, written_rows INTEGER NOT NULL, size INTEGER NOT NULL)")
         for table, column in _BODIES.items():
+            execute("INSERT INTO measured VALUES (?, 0, 0)", (table,))
             for event in ("INSERT", "UPDATE"):
                 execute(
                     f"CREATE TRIGGER measured_{table}_{event} AFTER {event} ON {table} BEGIN"
-                    f" UPDATE measured SET written_rows = written_rows + 1, size = size + length(NEW.{column}); END"
+                    f" UPDATE measured SET written_rows = written_rows + 1, size = size + length(NEW.{column})"
+                    f" WHERE name = '{table}'; END"
                 )
         execute("COMMIT")
         return self
@@ -66,7 +67,13 @@ class StoredBytes:
 
     def written(self) -> Written:
         """Everything that was written since the start."""
-        return Written(*self._connection.execute("SELECT written_rows, size FROM measured").fetchone())
+        tables = self.written_to_tables().values()
+        return Written(sum(each.rows for each in tables), sum(each.size for each in tables))
+
+    def written_to_tables(self) -> dict[str, Written]:
+        """The same by table."""
+        rows = self._connection.execute("SELECT name, written_rows, size FROM measured")
+        return {name: Written(written_rows, size) for name, written_rows, size in rows}
 
     def state(self) -> Written:
         """Rows and bytes of all attributes that are stored now; the file holds one session."""

@@ -105,6 +105,7 @@ from dex_agents.session.values import (
     InteractionMode,
     QueuedUserMessage,
     TurnError,
+    message_sequence_key,
 )
 
 __all__ = (
@@ -203,6 +204,7 @@ __all__ = (
     "UserMessageReceipt",
     "build_plan_note",
     "create_agent_session_flow",
+    "message_sequence_key",
     "run_sync_call",
     "session_settings_size",
     "tool_result_text",
