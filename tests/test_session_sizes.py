@@ -232,7 +232,7 @@ def test_f09_each_of_a_hundred_tool_calls_of_a_turn_writes_what_each_of_ten_writ
             await measure_calls(next(directories), *((1, number) if is_parallel else (number, 1)))
             for number in (few, many)
         ]
-        # Commits that wait together write a row once, so the numbers vary; one that grew with the turn would be tenfold.
+        # Commits that wait together write a row once, so the numbers vary; growing with the turn would be tenfold.
         for table in ("attribute", "step_body", "history", "event_batch"):
             per_call = [written[table].size / number for written, number in zip(measured, (few, many), strict=True)]
             assert per_call[1] <= 2 * per_call[0], table

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from dex_agents import AgentSessionClient, AgentSessionFlow, AgentToolCallRecordStatus, ExecutePlanInput
+from dex_agents import AgentSessionClient, AgentSessionFlow, AgentToolCallRecordStatus
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
 from dex_agents.session.plans import plan_execution_message
 from dex_flow import StateView
@@ -94,8 +94,7 @@ class GoldenSession:
         client = AgentSessionClient(engine, flow)
         accepted = True
         if self.continuation == "execute_plan":
-            plan = ExecutePlanInput(revision=1)
-            accepted = await engine.invoke_rpc(flow, self.session_id, flow.execute_plan, plan)
+            accepted = await client.execute_plan(self.session_id, 1)
         elif self.continuation != "none":
             (interrupt,) = await client.pending_interrupts(self.session_id)
             if self.continuation == "approve":
