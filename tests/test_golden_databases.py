@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dex_agents import AgentSessionClient, AgentSessionFlow
 from dex_agents.session.persistence import AGENT_TOOL_CALLS
+from dex_flow.codec import decode, encode
 from dex_flow.embedded import EmbeddedEngine
 from tools.golden_agents import (
     RETAINED_MESSAGES,
@@ -127,6 +130,38 @@ def test_f19_every_session_of_a_release_goes_on_to_its_end(release: str, databas
                 await check_continued(engine, session, flows[session.agent])
 
     asyncio.run(scenario())
+
+
+def lost_fields(stored: Any, kept: Any, path: str) -> list[str]:
+    """Where the stored JSON says something that is gone from what today's code made of it."""
+    if isinstance(stored, dict) and isinstance(kept, dict):
+        gone = [f"{path}.{key}" for key in stored.keys() - kept.keys()]
+        return gone + [
+            found
+            for key in stored.keys() & kept.keys()
+            for found in lost_fields(stored[key], kept[key], f"{path}.{key}")
+        ]
+    if isinstance(stored, list) and isinstance(kept, list) and len(stored) == len(kept):
+        return [
+            found for one, other in zip(stored, kept, strict=True) for found in lost_fields(one, other, f"{path}[]")
+        ]
+    return [] if stored == kept else [path]
+
+
+def test_f19_todays_code_knows_every_field_that_a_release_stored(database: Path) -> None:
+    """A renamed field reads as its default, which a session may not notice before it matters."""
+    flow = create_golden_flow(GoldenRunner())
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(
+            "SELECT name, value FROM attribute UNION ALL SELECT channel, value FROM message"
+        ).fetchall()
+    assert {"AgentState", "AgentToolCalls", "AgentMessages", "AgentMessageChunks"} <= {name for name, _ in rows}
+    lost = set()
+    for name, value in rows:
+        declaration = flow.declarations[name]
+        kept = encode(decode(declaration.value_type, value))
+        lost.update(lost_fields(json.loads(value), json.loads(kept), name))
+    assert lost == set()
 
 
 def test_f19_a_plan_draft_and_a_compacted_session_of_a_release_are_whole(release: str, database: Path) -> None:
