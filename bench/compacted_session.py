@@ -1,4 +1,4 @@
-"""Turns of one long session that compacts: what turn 1000 takes, beside turn 200."""
+"""Turns of sessions that compact: what turn 1000 of one takes, beside turn 200 of another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.compacting_runner import CompactingRunner, create_compacting_flow
 from bench.measurements import median_milliseconds
 from bench.scripted_agent import USER_TEXT
-from dex_agents import AgentSessionClient
+from dex_agents import AgentSessionClient, AgentSessionFlow
 from dex_flow.embedded import EmbeddedEngine
 
 __all__ = ["CompactedTurns", "UnequalTurnsError", "compare_turns", "run_compacted_session"]
@@ -25,7 +25,7 @@ class UnequalTurnsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CompactedTurns:
-    """What the session's turns took; the field names are keys of the benchmark's JSON, None when it was not run.
+    """What the sessions' turns took; the field names are keys of the benchmark's JSON, None when they were not run.
 
     Attributes:
         compacted_turn_200_ms: Median of turns 172 to 228, compaction on and the message window full.
@@ -39,10 +39,10 @@ class CompactedTurns:
 
 
 async def run_compacted_session(path: Path) -> CompactedTurns:
-    """Compare turns 200 and 1000 of a session on a new file.
+    """Compare turns 200 and 1000 of sessions on a new file.
 
     Raises:
-        UnequalTurnsError: The session did not compact around each of them, or its message window was not full.
+        UnequalTurnsError: A session did not compact around them, or its message window was not full.
     """
     early_ms, late_ms = await compare_turns(path, 200, 1_000)
     return CompactedTurns(
@@ -53,32 +53,61 @@ async def run_compacted_session(path: Path) -> CompactedTurns:
 
 
 async def compare_turns(path: Path, early_turn: int, late_turn: int) -> tuple[float, float]:
-    """Median milliseconds of the turns around two turns, in `process`, like the long session without compaction."""
-    runner = CompactingRunner()
-    flow = create_compacting_flow(runner)
-    latencies: list[float] = []
-    summaries: list[int] = []
-    sequences: list[int] = []
+    """Median milliseconds of the turns around two turns, in `process`, like the long session without compaction.
+
+    Two sessions are brought to where their turns are measured; these then alternate, so that noise of the machine hits
+    both.
+    """
+    flow = create_compacting_flow(CompactingRunner())
     async with EmbeddedEngine(path, [flow], durability="process") as engine:
         client = AgentSessionClient(engine, flow)
-        await client.start_session("session")
-        for turn in range(1, late_turn + CYCLE_TURNS + 1):
-            start = time.perf_counter()
-            await client.send_user_message("session", USER_TEXT)
-            state = await client.wait_until_idle("session", timeout=TURN_TIMEOUT_SECONDS)
-            latencies.append(time.perf_counter() - start)
-            if state.last_turn_error is not None:
-                raise UnequalTurnsError(f"turn {turn} failed: {state.last_turn_error}")
-            summaries.append(len(runner.summaries))
-            sequences.append(state.last_message_sequence)
-    early, late = _around(early_turn), _around(late_turn)
-    for turns in (early, late):
-        if sequences[turns.start] <= flow.options.message_window_size:
-            raise UnequalTurnsError(f"the message window was not full at turn {turns.start + 1}")
-        if summaries[turns.stop - 1] - summaries[turns.start] < 2:
-            raise UnequalTurnsError(f"turns {turns.start + 1} to {turns.stop} did not compact twice")
+        early, late = (_Session(engine, client, flow, f"turn-{turn}") for turn in (early_turn, late_turn))
+        for session, turn in ((early, early_turn), (late, late_turn)):
+            await client.start_session(session.session_id)
+            for _ in range(turn - CYCLE_TURNS - 1):
+                await session.run_turn()
+            await session.begin()
+        latencies: dict[_Session, list[float]] = {early: [], late: []}
+        for number in range(2 * CYCLE_TURNS + 1):
+            for session in (early, late) if number % 2 else (late, early):
+                latencies[session].append(await session.run_turn())
+        for session in latencies:
+            await session.check()
     return median_milliseconds(latencies[early]), median_milliseconds(latencies[late])
 
 
-def _around(turn: int) -> slice:
-    return slice(turn - CYCLE_TURNS - 1, turn + CYCLE_TURNS)
+class _Session:
+    def __init__(
+        self, engine: EmbeddedEngine, client: AgentSessionClient, flow: AgentSessionFlow, session_id: str
+    ) -> None:
+        self._engine = engine
+        self._client = client
+        self._flow = flow
+        self.session_id = session_id
+        self._first_generation = 0
+
+    async def run_turn(self) -> float:
+        """Seconds of one turn."""
+        start = time.perf_counter()
+        await self._client.send_user_message(self.session_id, USER_TEXT)
+        state = await self._client.wait_until_idle(self.session_id, timeout=TURN_TIMEOUT_SECONDS)
+        seconds = time.perf_counter() - start
+        if state.last_turn_error is not None:
+            raise UnequalTurnsError(f"a turn of {self.session_id} failed: {state.last_turn_error}")
+        return seconds
+
+    async def begin(self) -> None:
+        """The turns that count come next."""
+        state = await self._engine.get_attribute(self.session_id, self._flow.agent_state)
+        if state is None or state.last_message_sequence <= self._flow.options.message_window_size:
+            raise UnequalTurnsError(f"the message window of {self.session_id} is not full")
+        self._first_generation = await self._generation()
+
+    async def check(self) -> None:
+        """The turns since then are whole cycles."""
+        if await self._generation() - self._first_generation < 2:
+            raise UnequalTurnsError(f"{self.session_id} did not compact twice")
+
+    async def _generation(self) -> int:
+        summary = await self._engine.get_attribute(self.session_id, self._flow.context_summary)
+        return 0 if summary is None else summary.generation

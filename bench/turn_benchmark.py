@@ -49,7 +49,7 @@ class TurnBenchmarkSize:
         turns_per_session: Turns of each of them.
         counted_turns: Turns in which commits, bytes and system calls are counted.
         long_turns: Turns of the long session; fewer than 1,005 leave `turn_1000_ms` out.
-        runs_compacted_session: Whether a session with compaction runs, of over 1,000 turns.
+        runs_compacted_session: Whether sessions with compaction run, of over 1,000 turns.
     """
 
     rounds: int = 3
@@ -95,7 +95,7 @@ class TurnReport:
         python: Python's version.
         cpus: Processors of the machine.
         load: Its load average of the last minute, at the end.
-        compacted_turn_200_ms: See `CompactedTurns`; None when that session was not run.
+        compacted_turn_200_ms: See `CompactedTurns`; None when those sessions were not run.
         compacted_turn_1000_ms: See above.
         compacted_ratio: See above.
     """
@@ -177,7 +177,7 @@ class TurnBenchmark:
         long_session = await run_long_session(new_file(), size.long_turns)
         compacted = CompactedTurns()
         if size.runs_compacted_session:
-            self._report("one session of more than 1,000 turns that compacts")
+            self._report("two sessions that compact, up to turn 1000")
             compacted = await run_compacted_session(new_file())
         return self._conclude(kinds, costs, repeatable_costs, syncs, long_session, compacted)
 
