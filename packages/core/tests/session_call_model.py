@@ -82,6 +82,7 @@ class CallModel:
     attempts: int = 0
     first_attempt_at: int = 0
     runs_with_effect: int = 0
+    has_failed: bool = False
     ends_at: int | None = None
     answers: list[tuple[str, str | None]] = field(default_factory=list)
     continuation: str | None = None
@@ -101,6 +102,11 @@ class CallModel:
         return Status.FAILED if self.effect is ToolEffect.READ else Status.OUTCOME_UNKNOWN
 
     @property
+    def status_when_stopped(self) -> Status:
+        """Of a call of which nothing runs: an attempt that failed may have taken effect, and a read has none."""
+        return self.status_when_lost if self.has_failed and self.effect is not ToolEffect.READ else Status.REJECTED
+
+    @property
     def is_open(self) -> bool:
         return self.phase not in (Phase.ENDING, Phase.FINAL)
 
@@ -114,7 +120,7 @@ class CallModel:
         """The turn was steered or cancelled, or a call came up in such a turn."""
         match self.phase:
             case Phase.APPROVAL | Phase.QUESTION | Phase.TIMER:
-                self.end(Status.REJECTED, reason=reason)
+                self.end(self.status_when_stopped, reason=reason)
             case Phase.RETRY:
                 self.end(self.status_when_lost, reason=reason)
             case Phase.TASK | Phase.TASK_QUESTION if reason == "turn_cancelled":
@@ -139,7 +145,7 @@ class CallModel:
         delay = 0 if is_lost or self.attempts > len(BACKOFFS) else BACKOFFS[self.attempts - 1]
         may_retry = may_retry and self.is_repeatable and self.attempts < ATTEMPTS
         if may_retry and now + delay - self.first_attempt_at <= RETRY_WINDOW:
-            self.phase = Phase.RETRY
+            self.phase, self.has_failed = Phase.RETRY, True
             if control is not None:
                 self.control(control)
         else:
@@ -169,9 +175,9 @@ class CallModel:
             self.answers.append((resolution, text))
             self.phase, self.has_new_answer, self.poll_due = Phase.TASK, True, now
         elif resolution == "deadline_passed":
-            self.end(Status.REJECTED, text=QUESTION_DEADLINE_PASSED)
+            self.end(self.status_when_stopped, text=QUESTION_DEADLINE_PASSED)
         elif resolution == "declined":
-            self.end(Status.REJECTED, text=text or QUESTION_DECLINED)
+            self.end(self.status_when_stopped, text=text or QUESTION_DECLINED)
         elif self.asks_by_itself:
             self.end(Status.SUCCEEDED)
         else:
@@ -220,7 +226,7 @@ class CallModel:
                 assert status in self.expected, f"{self} ended {status}"
             case Phase.READY:
                 assert control is not None, f"{self} ended {status} before it started"
-                assert status is Status.REJECTED
+                assert status is self.status_when_stopped
                 self.reason = control
             case Phase.ABANDONED:
                 assert status is Status.OUTCOME_UNKNOWN

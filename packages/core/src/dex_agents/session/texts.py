@@ -7,6 +7,7 @@ __all__ = [
     "ARGUMENTS_CHANGED_BY_USER",
     "CONTEXT_SUMMARY_INSTRUCTIONS",
     "CONTEXT_SUMMARY_NOTE_HEADER",
+    "EARLIER_ATTEMPT_FAILED",
     "MISSING_TOOL_TASK_POLLER",
     "NOTE_PREFIX",
     "NO_FURTHER_ATTEMPT_STEERED",
@@ -58,6 +59,7 @@ MISSING_TOOL_TASK_POLLER = (
 )
 
 TASK_ABANDONED_ERROR = "the user stopped the turn while the tool's remote work was running"
+EARLIER_ATTEMPT_FAILED = "an earlier attempt failed and may have taken effect; the call went no further"
 NO_FURTHER_ATTEMPT_STEERED = "not tried again: the user sent a new message"
 NO_FURTHER_ATTEMPT_TURN_CANCELLED = "not tried again: the user stopped the turn"
 

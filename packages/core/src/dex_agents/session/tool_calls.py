@@ -18,6 +18,7 @@ from dex_agents.session.persistence import (
 from dex_agents.session.policies import EFFECT_RULES
 from dex_agents.session.questions import open_question_id
 from dex_agents.session.step_types import CALL_SINGLE_ATTEMPT_TOOL, CALL_TOOL
+from dex_agents.session.texts import EARLIER_ATTEMPT_FAILED
 from dex_agents.session.tool_values import (
     AgentInterrupt,
     AgentToolCallRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "find_interrupt",
     "get_record",
     "move_record",
+    "reject_tool_call",
     "take_interrupt",
     "tool_step_type",
     "turn_records",
@@ -117,6 +119,37 @@ def finalize_tool_call(
     tx.publish(TOOL_CALL_RESULTS, ToolCallCompleted(tool_call_id=record.tool_call_id))
     emit_tool_call_finished(tx, turn_id, final)
     return final
+
+
+def reject_tool_call(
+    tx: Transaction,
+    turn_id: str,
+    record: AgentToolCallRecord,
+    *,
+    rejection_message: str | None = None,
+    cancellation_reason: CancellationReason | None = None,
+) -> None:
+    """Record a call that goes no further; by its effect when an earlier attempt failed, which may have taken effect.
+
+    Args:
+        tx: The transaction.
+        turn_id: The active turn.
+        record: The record as stored; no attempt of it runs.
+        rejection_message: A person's words, or what the session says in their place.
+        cancellation_reason: What cancelled it.
+    """
+    status, error = Status.REJECTED, None
+    if record.earlier_attempt_failed and record.effect is not ToolEffect.READ:
+        status, error = EFFECT_RULES[record.effect].status_when_lost, EARLIER_ATTEMPT_FAILED
+    finalize_tool_call(
+        tx,
+        turn_id,
+        record,
+        status,
+        error=error,
+        rejection_message=rejection_message,
+        cancellation_reason=cancellation_reason,
+    )
 
 
 def _interrupt_keys(turn_id: str, record: AgentToolCallRecord) -> list[str]:

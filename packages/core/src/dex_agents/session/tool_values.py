@@ -184,6 +184,7 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         attempt: The latest started attempt, 0 before the first.
         step_execution_id: The Step execution of the latest started attempt, 0 before the first.
         last_attempt_error: Why the latest failed attempt failed, while another one follows.
+        earlier_attempt_failed: Whether any attempt failed or was lost, so that the call may have taken effect.
         deferred_at: When the model's request was stored.
         started_at: When the latest attempt started.
         finished_at: When the record became final.
@@ -216,6 +217,7 @@ class AgentToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     attempt: int = 0
     step_execution_id: int = 0
     last_attempt_error: str | None = None
+    earlier_attempt_failed: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
     tool_source_reference: str | None = None

@@ -13,7 +13,7 @@ from dex_agents.session.policies import EFFECT_RULES
 from dex_agents.session.questions import open_question_id
 from dex_agents.session.step_types import CANCEL_TOOL_TASK
 from dex_agents.session.texts import NO_FURTHER_ATTEMPT_STEERED, NO_FURTHER_ATTEMPT_TURN_CANCELLED
-from dex_agents.session.tool_calls import drop_interrupt, finalize_tool_call, turn_records
+from dex_agents.session.tool_calls import drop_interrupt, finalize_tool_call, reject_tool_call, turn_records
 from dex_agents.session.tool_values import (
     AgentToolCallRecord,
     AgentToolCallRecordStatus,
@@ -91,8 +91,8 @@ def cancel_waiting_calls(tx: Transaction, turn_id: str) -> list[Movement]:
 def reject_unstarted_call(
     tx: Transaction, turn_id: str, record: AgentToolCallRecord, reason: CancellationReason
 ) -> None:
-    """Record a call that took no effect and will not."""
-    finalize_tool_call(tx, turn_id, record, Status.REJECTED, cancellation_reason=reason)
+    """Record a call of which no attempt runs and none will start."""
+    reject_tool_call(tx, turn_id, record, cancellation_reason=reason)
 
 
 def record_without_further_attempt(

@@ -12,7 +12,14 @@ from dex_agents.session.questions import open_question_id, question_answer
 from dex_agents.session.step_options import poll_options
 from dex_agents.session.step_types import AWAIT_QUESTION_ANSWER, POLL_TOOL_TASK
 from dex_agents.session.texts import QUESTION_DEADLINE_PASSED, QUESTION_DECLINED
-from dex_agents.session.tool_calls import drop_interrupt, finalize_tool_call, find_interrupt, get_record, tool_step_type
+from dex_agents.session.tool_calls import (
+    drop_interrupt,
+    finalize_tool_call,
+    find_interrupt,
+    get_record,
+    reject_tool_call,
+    tool_step_type,
+)
 from dex_agents.session.tool_values import (
     AgentInterruptResolution,
     AgentToolCallRecord,
@@ -65,7 +72,7 @@ class AwaitQuestionAnswer(InlineStep[str]):
             return self._return_to_task(tx, turn, record, end)
         if end is None or not end.approved:
             message = QUESTION_DEADLINE_PASSED if end is None else end.rejection_message or QUESTION_DECLINED
-            finalize_tool_call(tx, turn, record, Status.REJECTED, rejection_message=message)
+            reject_tool_call(tx, turn, record, rejection_message=message)
             return dead_end()
         if record.attempt == 0:
             finalize_tool_call(tx, turn, record, Status.SUCCEEDED, output=ask_user_result(end.answer or ""))

@@ -124,7 +124,7 @@ class _ToolStep(ActivityStep[str, ToolCallSnapshot, ToolOutcome]):
     ) -> Decision:
         reason = pending_turn_control(tx, turn)
         if reason is not None:
-            # A tool asks before it takes effect, so nothing happened that the model must fear.
+            # A tool asks before it takes effect, so only an attempt before this one can have.
             reject_unstarted_call(tx, turn, record, reason)
             return dead_end()
         ask_tool_question(tx, turn, record, outcome, self._session_options.interrupt_deadline)
@@ -155,7 +155,7 @@ class _ToolStep(ActivityStep[str, ToolCallSnapshot, ToolOutcome]):
     def on_attempt_failed(self, tx: Transaction, input: str, failure: AttemptFailure) -> None:
         """The attempt is over; another one follows, unless the turn is being stopped."""
         error = sanitize_error_text(f"{failure.error_type}: {failure.message}")
-        record = replace(get_record(tx, input), is_running=False, last_attempt_error=error)
+        record = replace(get_record(tx, input), is_running=False, last_attempt_error=error, earlier_attempt_failed=True)
         tx.set_instance(AGENT_TOOL_CALLS, input, record)
         reason = pending_turn_control(tx, active_turn(session_state(tx)))
         if reason is not None:
