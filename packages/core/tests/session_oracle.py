@@ -40,7 +40,6 @@ from dex_agents.session.tool_values import (
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
 from dex_agents.session.transition_rules import FINAL_STATUSES
 from dex_agents.session.values import (
-    AgentMessage,
     AgentState,
     AgentStatus,
     AgentUsage,
@@ -52,6 +51,7 @@ from dex_flow.kernel import Changes, decode_header, microseconds
 from dex_flow.testing import MemoryStore
 
 from .session_call_model import ATTEMPTS, BACKOFFS, LATER_STATUSES, RETRY_WINDOW, CallModel, Phase
+from .session_stored_messages import new_messages
 from .session_strategies import Configuration, wants_valid_built_in
 
 __all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
@@ -285,7 +285,7 @@ class SessionOracle:
         written: dict[str, dict[str, bytes | None]] = {}
         for (name, key), value in changes.attributes.items():
             written.setdefault(name, {})[key] = value
-        self._check_messages(written.get("AgentMessages", {}))
+        self._check_messages(written.get("AgentMessages", {}), written.get("AgentMessageChunks", {}))
         self._check_records(written.get("AgentToolCalls", {}))
         self._check_state(written, store)
         self._check_interrupts(written)
@@ -294,11 +294,8 @@ class SessionOracle:
             self._claimed(claim.step_type, claim.attempt, decode(Any, claim.input))
         self._check_steps(store)
 
-    def _check_messages(self, written: dict[str, bytes | None]) -> None:
-        messages = []
-        for _, data in sorted(written.items()):
-            assert data is not None, "a message was deleted"
-            messages.append(decode(AgentMessage, data))
+    def _check_messages(self, written: dict[str, bytes | None], chunks: dict[str, bytes | None]) -> None:
+        messages = new_messages(written, chunks, self.last_sequence)
         stored = [(message.turn_id, message.role, message.text) for message in messages]
         assert stored == self._expected_messages, f"stored {stored}, expected {self._expected_messages}"
         sequences = [message.sequence for message in messages]
