@@ -28,17 +28,19 @@ from dex_agents.session.outcomes import (
     ToolTaskStillPending,
     UnfinishedTurnOutcome,
 )
+from dex_agents.session.rpc_values import ListAgentMessagesInput
+from dex_agents.session.rpcs import LIST_AGENT_MESSAGES
 from dex_agents.session.tool_values import AgentInterrupt
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
 from dex_agents.session.values import AgentUsage
 from dex_agents.testing import SessionDriver
 from dex_flow.codec import decode
-from dex_flow.kernel import AttemptDiscardedError, AttemptSucceeded, Changes, ClaimedAttempt
-from dex_flow.testing import MemoryStore
+from dex_flow.kernel import AttemptDiscardedError, AttemptSucceeded, ClaimedAttempt
 
 from .session_call_model import CallModel
 from .session_oracle import DEADLINE_SECONDS, MAX_CONTINUATIONS, SessionOracle
 from .session_pairing_runner import PairingRunner, check_transcript
+from .session_stored_messages import WatchedStore
 from .session_strategies import (
     ANSWERS,
     LONGEST_WAIT_SECONDS,
@@ -62,18 +64,6 @@ Choice = TypeVar("Choice")
 Output = TypeVar("Output")
 
 
-class WatchedStore(MemoryStore):
-    """Shows every commit to a watcher."""
-
-    def __init__(self, watch: Callable[[Changes, MemoryStore], None]) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def apply(self, changes: Changes) -> None:
-        super().apply(changes)
-        self._watch(changes, self)
-
-
 def runs(*step_types: str) -> Callable[[Any], bool]:
     """A precondition: an attempt of one of these Step types has started."""
     return lambda machine: bool(machine.started(*step_types))
@@ -93,6 +83,8 @@ class SessionMachine(RuleBasedStateMachine):
             max_model_step_continuations=MAX_CONTINUATIONS,
             built_in_tools=configuration.built_in_tools,
             max_durable_wait=timedelta(seconds=LONGEST_WAIT_SECONDS),
+            message_window_size=configuration.window[0],
+            message_chunk_size=configuration.window[1],
         )
         self.driver = SessionDriver(
             options,
@@ -526,6 +518,11 @@ class SessionMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         self.oracle.check_snapshot(self.driver.snapshot())
+        commits = self.oracle.commits
+        before = commits * 7 % (self.oracle.messages.last_sequence + 2) if commits % 4 else None
+        limit = 1 + commits % 5
+        page = self.driver.call(LIST_AGENT_MESSAGES, ListAgentMessagesInput(before_sequence=before, limit=limit))
+        self.oracle.messages.check_page(page, before, limit)
         for claim in self.claims("RunModel"):
             attempt = (claim.step_execution_id, claim.attempt)
             if attempt not in self.inputs:
@@ -535,6 +532,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.oracle.turn is None or self.driver.running or waits_for_something, "the turn is stuck"
 
     def check_model_input(self, snapshot: ModelStepSnapshot) -> None:
+        assert list(snapshot.messages) == list(self.oracle.messages.messages.values())
         items = self.runner.model_input(snapshot)
         check_transcript(items, self.oracle.unbuilt_turns)
         assert snapshot.turn_id == self.oracle.turn

@@ -51,7 +51,7 @@ from dex_flow.kernel import Changes, decode_header, microseconds
 from dex_flow.testing import MemoryStore
 
 from .session_call_model import ATTEMPTS, BACKOFFS, LATER_STATUSES, RETRY_WINDOW, CallModel, Phase
-from .session_stored_messages import new_messages
+from .session_stored_messages import StoredMessages
 from .session_strategies import Configuration, wants_valid_built_in
 
 __all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
@@ -95,7 +95,8 @@ class SessionOracle:
         self.calls: list[CallModel] = []
         self.unbuilt_turns: set[str] = set()
         self.pending: dict[str, AgentInterrupt] = {}
-        self.last_sequence = 0
+        window, chunk = configuration.window
+        self.messages = StoredMessages(window, chunk, self.reached)
         self.usage = AgentUsage()
         self._clock = clock
         self._turn_count = 0
@@ -285,7 +286,7 @@ class SessionOracle:
         written: dict[str, dict[str, bytes | None]] = {}
         for (name, key), value in changes.attributes.items():
             written.setdefault(name, {})[key] = value
-        self._check_messages(written.get("AgentMessages", {}), written.get("AgentMessageChunks", {}))
+        self._check_messages(written)
         self._check_records(written.get("AgentToolCalls", {}))
         self._check_state(written, store)
         self._check_interrupts(written)
@@ -294,13 +295,10 @@ class SessionOracle:
             self._claimed(claim.step_type, claim.attempt, decode(Any, claim.input))
         self._check_steps(store)
 
-    def _check_messages(self, written: dict[str, bytes | None], chunks: dict[str, bytes | None]) -> None:
-        messages = new_messages(written, chunks, self.last_sequence)
+    def _check_messages(self, written: dict[str, dict[str, bytes | None]]) -> None:
+        messages = self.messages.observe(written)
         stored = [(message.turn_id, message.role, message.text) for message in messages]
         assert stored == self._expected_messages, f"stored {stored}, expected {self._expected_messages}"
-        sequences = [message.sequence for message in messages]
-        assert sequences == list(range(self.last_sequence + 1, self.last_sequence + 1 + len(messages)))
-        self.last_sequence += len(messages)
         self._expected_messages.clear()
         own_ids = {call.tool_call_id for call in self.calls}
         for message in messages:
@@ -340,7 +338,7 @@ class SessionOracle:
             is_calling = any(call.phase is not Phase.FINAL for call in self.calls)
             expected = AgentStatus.RUNNING_TOOLS if is_calling else AgentStatus.RUNNING_MODEL
         assert (state.status, state.active_turn_id, state.turn_count) == (expected, self.turn, self._turn_count)
-        assert state.last_message_sequence == self.last_sequence
+        assert state.last_message_sequence == self.messages.last_sequence
         self._check_last_turn_error(state)
         counts = (state.turn_model_step_count, state.turn_continuation_count, state.turn_tool_call_count)
         assert counts == (self._model_steps, self._continuations, len(self.calls))
@@ -473,7 +471,7 @@ class SessionOracle:
         self.calls, self._model_result, self._unfinished = [], None, None
         self._is_model_retried = False
         self._model_steps, self._continuations, self._builder_attempts = 0, 0, 0
-        assert sequence == self.last_sequence + len(self._expected_messages) + 1
+        assert sequence == self.messages.last_sequence + len(self._expected_messages) + 1
         texts, self.steered = (self.steered, []) if self.steered else ([self.queued.pop(0)], [])
         for text in texts:
             self._expect_message("user", text)
@@ -583,7 +581,7 @@ class SessionOracle:
     def check_snapshot(self, snapshot: AgentSnapshot) -> None:
         """A snapshot shows what the commits stored."""
         assert snapshot.state == self._state
-        assert [message.sequence for message in snapshot.messages] == list(range(1, self.last_sequence + 1))
+        assert list(snapshot.messages) == list(self.messages.messages.values())
         assert [message.text for message in snapshot.queued_messages] == self.queued
         assert [message.text for message in snapshot.steered_messages] == self.steered
         assert snapshot.queued_message_count == len(self.queued)

@@ -68,6 +68,7 @@ class Configuration(NamedTuple):
     built_in_tools: tuple[str, ...]
     starts_claims: bool
     has_initial_message: bool
+    window: tuple[int, int]
 
 
 def _call(provider_id: str, template: tuple[str, str, ResolvedToolPolicy, str | None]) -> RequestedToolCall:
@@ -129,4 +130,5 @@ configurations = st.builds(
     built_in_tools=st.sampled_from([(ASK_USER, DURABLE_WAIT), (ASK_USER,), ()]),
     starts_claims=st.booleans(),
     has_initial_message=st.booleans(),
+    window=st.sampled_from([(1, 1), (4, 2), (64, 32)]),
 )

@@ -37,6 +37,7 @@ COMMON = {
     "timer_started",
     "tool_task_started",
     "PollToolTask claimed",
+    "chunk written",
     "steered: an attempt runs",
 }
 
