@@ -12,7 +12,16 @@ import nox
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "types", "contracts", "tests"]
 
-PACKAGES = ["flow", "core", "stepwise", "server"]
+PACKAGES = [
+    "flow",
+    "core",
+    "stepwise",
+    "mcp",
+    "adapter-openai-agents",
+    "adapter-pydantic-ai",
+    "adapter-langgraph",
+    "server",
+]
 PYTHONS = [version for version in ("3.11", "3.12", "3.13", "3.14") if shutil.which(f"python{version}")]
 
 
@@ -32,7 +41,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     _install(session)
-    session.run("mypy", "packages", "bench", "tests", "tools", "conftest.py")
+    session.run("mypy", "packages", "conformance", "bench", "tests", "tools", "conftest.py")
 
 
 @nox.session
