@@ -1,0 +1,24 @@
+"""The whole suite as one base class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dex_agents_conformance.cases.turns import TurnCases
+from dex_agents_conformance.conformance_case import refuse_overridden_cases
+
+__all__ = ["AdapterConformance"]
+
+
+class AdapterConformance(TurnCases):
+    """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
+
+    A class whose name begins with `Test` is collected: one test for every case.
+
+    Raises:
+        TypeError: A subclass overrides a case without `@unsupported(reason)`.
+    """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        refuse_overridden_cases(cls)

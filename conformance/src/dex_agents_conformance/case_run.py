@@ -1,0 +1,222 @@
+"""One case while it runs: its session, what the model was asked, and what the tools really did."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from dex_agents import AgentEvent, AgentMessage, AgentSnapshot, TurnResult
+from dex_agents.session.event_values import decode_event_payload
+from dex_agents.session.persistence import AGENT_EVENTS
+from dex_agents.testing import (
+    AgentSessionTestClient,
+    AgentTestEnvironment,
+    FileGate,
+    InvocationLog,
+    KillableWorkerProcess,
+)
+from dex_agents_conformance.adapter import AdapterDescription
+from dex_agents_conformance.adapter_loading import adapter_location
+from dex_agents_conformance.case_flow import CASE_FLOW_FACTORY, CaseLocation, write_case_location
+from dex_agents_conformance.case_setup import CaseSetup
+from dex_agents_conformance.conversation_script import ConversationScript
+from dex_agents_conformance.provider_request import ProviderRequest
+from dex_agents_conformance.scripted_tools import TOOL_LOG
+from dex_agents_conformance.stored_transcript import check_transcript
+from dex_agents_conformance.strict_provider import ProviderRecords
+
+__all__ = ["SESSION", "CaseRun", "open_case_run"]
+
+SESSION = "session-1"
+_PAGE = 200
+_MANY_EVENTS = 1_000_000
+
+
+class CaseRun:
+    """What a case's body works with.
+
+    Attributes:
+        environment: Engine, client, gates and worker processes.
+        client: Talks to the case's sessions; every wait has a deadline.
+        script: The case's script.
+        parameter: The case's parameter; blank without.
+        records: What the provider saw.
+    """
+
+    def __init__(
+        self, environment: AgentTestEnvironment, script: ConversationScript, setup: CaseSetup, location: CaseLocation
+    ) -> None:
+        self.environment = environment
+        self.client: AgentSessionTestClient = environment.client
+        self.script = script
+        self.parameter = setup.parameter
+        self.records = ProviderRecords(setup.directory)
+        self._tools = InvocationLog(setup.directory / TOOL_LOG)
+        self._location = location
+        self._sessions: set[str] = set()
+
+    # Talking to the session
+
+    async def start(self, text: str | None = None, *, session_id: str = SESSION, **options: Any) -> None:
+        """Start a session, with a first message."""
+        self._sessions.add(session_id)
+        await self.client.start_session(session_id, initial_message=text, **options)
+
+    async def run_turn(self, text: str, *, session_id: str = SESSION, **options: Any) -> TurnResult:
+        """Start the session if it is new, send a message, and wait for the end of its turn or for a person."""
+        self._sessions.add(session_id)
+        await self.client.start_session(session_id, already_started="ignore")
+        return await self.client.send_and_wait(session_id, text, **options)
+
+    async def answer_of(self, text: str, *, session_id: str = SESSION) -> str:
+        """The answer of a turn that must complete."""
+        result = await self.run_turn(text, session_id=session_id)
+        assert result.status == "completed", f"the turn is {result.status}: {result.error}"
+        return result.text
+
+    async def finish(self, *, session_id: str = SESSION) -> AgentSnapshot:
+        """Wait until the session is idle."""
+        await self.client.wait_until_idle(session_id, timeout=60)
+        return await self.client.get_agent_snapshot(session_id)
+
+    def gate(self, name: str) -> FileGate:
+        """A gate at which the script stops the model or a tool."""
+        return self.environment.gate(name)
+
+    # Worker processes
+
+    async def start_worker(self, build: str = "current") -> KillableWorkerProcess:
+        """Start a worker process with this build of the agent, and wait until it takes work."""
+        write_case_location(self.environment.directory, _with_build(self._location, build))
+        return await self.environment.start_worker()
+
+    # What happened
+
+    @property
+    def requests(self) -> list[ProviderRequest]:
+        """Every model call, oldest first, also those that a killed process made."""
+        return [recorded.request for recorded in self.records.requests()]
+
+    @property
+    def last_request(self) -> ProviderRequest:
+        """The latest model call."""
+        return self.requests[-1]
+
+    @property
+    def results_seen(self) -> list[str]:
+        """The results of the turn's calls as the model read them in the latest request."""
+        return self.last_request.results_of_turn
+
+    @property
+    def model_calls(self) -> Counter[str]:
+        """How often the model was asked for each reply of the script, `<user text>#<number>`."""
+        return Counter(recorded.position for recorded in self.records.requests())
+
+    @property
+    def effects(self) -> Counter[str]:
+        """How often each tool really took effect."""
+        return self._tools.count("effect")
+
+    @property
+    def values(self) -> list[str]:
+        """The arguments with which tools really ran, in that order."""
+        return [line.key for line in self._tools.read() if line.event == "value"]
+
+    @property
+    def idempotency_keys(self) -> list[str]:
+        """The keys that tools read, in the order of their runs."""
+        return [line.key for line in self._tools.read() if line.event == "key"]
+
+    @property
+    def tool_log(self) -> InvocationLog:
+        """Everything that tools recorded."""
+        return self._tools
+
+    async def statuses(self, *, session_id: str = SESSION) -> list[tuple[str, str]]:
+        """Tool and final status of every finished call, in the order in which they became final."""
+        return await self.client.read_tool_call_statuses(session_id)
+
+    async def events(self, *, session_id: str = SESSION) -> list[AgentEvent]:
+        """Every live event so far."""
+        stream = self.environment.flow.streams[AGENT_EVENTS.name]
+        events = await self.environment.engine.read_stream(session_id, stream, limit=_MANY_EVENTS)
+        return [event.value for event in events]
+
+    async def event_payloads(self, event_type: str, *, session_id: str = SESSION) -> list[dict[str, Any]]:
+        """The payloads of every live event of one type."""
+        events = await self.events(session_id=session_id)
+        return [decode_event_payload(event) for event in events if event.type == event_type]
+
+    async def messages(self, *, session_id: str = SESSION) -> list[AgentMessage]:
+        """Every stored message, oldest first."""
+        found: list[AgentMessage] = []
+        before: int | None = None
+        while True:
+            page = await self.client.list_agent_messages(session_id, before_sequence=before, limit=_PAGE)
+            found = [*page.messages, *found]
+            before = page.next_before_sequence
+            if before is None:
+                return found
+
+    async def model_attempts(self, *, session_id: str = SESSION) -> int:
+        """How many attempts of model Steps have ended."""
+        history = await self.client.read_step_history(session_id)
+        return sum(entry.step_type == "RunModel" and entry.method == "run" for entry in history)
+
+    def check_provider(self) -> None:
+        """Fail with the whole transcript when any request broke a rule.
+
+        Raises:
+            AssertionError: A rule was broken; names it.
+        """
+        violations = self.records.violations()
+        assert not violations, "the provider refuses a request:\n" + violations[0]
+
+    async def check_stored_messages(self) -> None:
+        """Fail unless every session's stored transcript is complete.
+
+        Raises:
+            AssertionError: A sequence is missing, or a call of a turn that ended has not exactly one result behind it.
+        """
+        for session_id in self._sessions:
+            state = (await self.client.get_agent_snapshot(session_id)).state
+            messages = await self.messages(session_id=session_id)
+            check_transcript(messages, active_turn_id=None if state is None else state.active_turn_id)
+
+
+def _with_build(location: CaseLocation, build: str) -> CaseLocation:
+    return CaseLocation(adapter=location.adapter, case=location.case, parameter=location.parameter, build=build)
+
+
+@contextlib.asynccontextmanager
+async def open_case_run(
+    adapter: AdapterDescription,
+    name: str,
+    setup: CaseSetup,
+    build_script: Callable[[CaseSetup], ConversationScript],
+    *,
+    runs_worker: bool,
+) -> AsyncIterator[CaseRun]:
+    """Run a case's body; at the end no request may have broken a rule, and every stored transcript is complete."""
+    script = build_script(setup)
+    location = CaseLocation(
+        adapter="" if runs_worker else adapter_location(type(adapter)),
+        case=name,
+        parameter=setup.parameter,
+        build=setup.build,
+    )
+    write_case_location(setup.directory, location)
+    factory = (lambda directory: adapter.make_flow(script)) if runs_worker else CASE_FLOW_FACTORY
+    async with AgentTestEnvironment(factory, runs_worker=runs_worker, directory=setup.directory) as environment:
+        run = CaseRun(environment, script, setup, location)
+        try:
+            yield run
+        except Exception as error:
+            # A broken transcript explains whatever else went wrong because of it.
+            if run.records.violations():
+                raise AssertionError(f"{run.records.violations()[0]}\nand then: {error!r}") from error
+            raise
+        run.check_provider()
+        await run.check_stored_messages()
