@@ -192,12 +192,7 @@ def _outputs(request: ProviderRequest, script: ConversationScript) -> Iterator[V
 
 
 def _same_text(text: str, scripted: str) -> bool:
-    repaired = (
-        scripted.encode("utf-16", "surrogatepass")
-        .decode("utf-16", "replace")
-        .replace("\0", "\N{REPLACEMENT CHARACTER}")
-    )
-    return text in (scripted, repaired)
+    return text in (scripted, sanitize_text(scripted))
 
 
 def _is_part_of(parts: Sequence[ReplyPart], reply: Sequence[ReplyPart]) -> bool:
