@@ -16,7 +16,7 @@ from dex_agents_conformance.case_run import CaseRun, open_case_run
 from dex_agents_conformance.case_setup import CaseSetup
 from dex_agents_conformance.conversation_script import ConversationScript
 
-__all__ = ["CaseMethod", "DeclaredCase", "case", "declared_case", "refuse_overridden_cases", "unsupported"]
+__all__ = ["CaseMethod", "DeclaredCase", "case", "declared_case", "is_case", "refuse_overridden_cases", "unsupported"]
 
 CaseBody: TypeAlias = Callable[[Any, CaseRun], Awaitable[None]]
 ScriptFactory: TypeAlias = Callable[[CaseSetup], ConversationScript]
@@ -96,6 +96,11 @@ def case(
         return test
 
     return declare
+
+
+def is_case(function: Callable[..., Any]) -> bool:
+    """Whether a test function is a case of the suite."""
+    return hasattr(function, _CASE)
 
 
 def declared_case(adapter: type[AdapterDescription], name: str) -> DeclaredCase:
