@@ -36,12 +36,13 @@ class ConformanceReportPlugin:
         for item in items:
             adapter = getattr(item, "cls", None)
             function = getattr(item, "function", None)
-            if function is None or not is_case(function) or not issubclass(adapter or object, AdapterDescription):
+            if function is None or not is_case(function):
+                continue
+            if not isinstance(adapter, type) or not issubclass(adapter, AdapterDescription):
                 continue
             group = function.__module__.rpartition(".")[2]
-            item.user_properties.append(
-                (_PROPERTY, {"id": f"{group}.{item.name.removeprefix('test_')}", **_about(adapter)})
-            )
+            case_id = f"{group}.{item.name.removeprefix('test_')}"
+            item.user_properties.append((_PROPERTY, {"id": case_id, **self._about(adapter)}))
 
     def _about(self, adapter: type[AdapterDescription]) -> dict[str, Any]:
         return {
