@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from dex_agents_conformance.cases.approvals import ApprovalCases
+from dex_agents_conformance.cases.determinism import DeterminismCases
+from dex_agents_conformance.cases.model_output import ModelOutputCases
+from dex_agents_conformance.cases.streaming import StreamingCases
+from dex_agents_conformance.cases.tool_results import ToolResultCases
+from dex_agents_conformance.cases.turn_control import TurnControlCases
 from dex_agents_conformance.cases.turns import TurnCases
+from dex_agents_conformance.cases.usage import UsageCases
 from dex_agents_conformance.conformance_case import refuse_overridden_cases
 
 __all__ = ["AdapterConformance"]
 
 
-class AdapterConformance(TurnCases):
+class AdapterConformance(
+    TurnCases,
+    ToolResultCases,
+    ModelOutputCases,
+    ApprovalCases,
+    TurnControlCases,
+    StreamingCases,
+    UsageCases,
+    DeterminismCases,
+):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 
     A class whose name begins with `Test` is collected: one test for every case.

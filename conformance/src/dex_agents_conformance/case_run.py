@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from dex_agents import AgentEvent, AgentMessage, AgentSnapshot, TurnResult
+from dex_agents import AgentEvent, AgentFrameworkRunner, AgentMessage, AgentSessionFlow, AgentSnapshot, TurnResult
 from dex_agents.session.event_values import decode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
 from dex_agents.testing import (
     AgentSessionTestClient,
     AgentTestEnvironment,
     FileGate,
+    FlowFactory,
     InvocationLog,
     KillableWorkerProcess,
 )
@@ -45,17 +46,41 @@ class CaseRun:
         records: What the provider saw.
     """
 
-    def __init__(
-        self, environment: AgentTestEnvironment, script: ConversationScript, setup: CaseSetup, location: CaseLocation
-    ) -> None:
-        self.environment = environment
-        self.client: AgentSessionTestClient = environment.client
+    environment: AgentTestEnvironment
+    client: AgentSessionTestClient
+
+    def __init__(self, script: ConversationScript, setup: CaseSetup, location: CaseLocation) -> None:
         self.script = script
         self.parameter = setup.parameter
         self.records = ProviderRecords(setup.directory)
         self._tools = InvocationLog(setup.directory / TOOL_LOG)
         self._location = location
+        self._directory = setup.directory
         self._sessions: set[str] = set()
+        self._exit = contextlib.AsyncExitStack()
+
+    async def open(self, factory: FlowFactory | str, *, runs_worker: bool) -> None:
+        """Open the engine; `close` it at the end."""
+        environment = AgentTestEnvironment(factory, runs_worker=runs_worker, directory=self._directory)
+        self.environment = await self._exit.enter_async_context(environment)
+        self.client = self.environment.client
+
+    async def reopen(self, flow: AgentSessionFlow) -> None:
+        """Close the engine, and go on with the same sessions on another Flow, as a restarted process would."""
+        await self.close()
+        await self.open(lambda directory: flow, runs_worker=True)
+
+    async def close(self) -> None:
+        """Close the engine, with every worker process."""
+        await self._exit.aclose()
+        self._exit = contextlib.AsyncExitStack()
+
+    @property
+    def runner(self) -> AgentFrameworkRunner:
+        """The adapter's runner in this process."""
+        flow = self.environment.flow
+        assert isinstance(flow, AgentSessionFlow), f"make_flow must return an AgentSessionFlow, not {flow!r}"
+        return flow.runner
 
     # Talking to the session
 
@@ -208,15 +233,19 @@ async def open_case_run(
         build=setup.build,
     )
     write_case_location(setup.directory, location)
-    factory = (lambda directory: adapter.make_flow(script)) if runs_worker else CASE_FLOW_FACTORY
-    async with AgentTestEnvironment(factory, runs_worker=runs_worker, directory=setup.directory) as environment:
-        run = CaseRun(environment, script, setup, location)
+    run = CaseRun(script, setup, location)
+    try:
+        await run.open(
+            (lambda _: adapter.make_flow(script)) if runs_worker else CASE_FLOW_FACTORY, runs_worker=runs_worker
+        )
         try:
             yield run
         except Exception as error:
             # A broken transcript explains whatever else went wrong because of it.
-            if run.records.violations():
-                raise AssertionError(f"{run.records.violations()[0]}\nand then: {error!r}") from error
+            if violations := run.records.violations():
+                raise AssertionError(f"{violations[0]}\nand then: {error!r}") from error
             raise
         run.check_provider()
         await run.check_stored_messages()
+    finally:
+        await run.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -58,6 +59,7 @@ class ScriptedTool:
             `requires_approval` in its framework's way (`Capability.FRAMEWORK_APPROVALS`).
         description: What the model reads.
         returns: What the function returns.
+        make_result: Makes what it returns, in place of `returns`.
         echoes_value: Whether it returns `<name>:<value>` instead.
         failure: Text of the failure it raises for the model.
         broken_runs: How many runs raise `ConnectionResetError` behind the effect before one returns.
@@ -75,7 +77,8 @@ class ScriptedTool:
     requires_approval: bool | None = False
     has_session_policy: bool = True
     description: str = "Does what its test says."
-    returns: Any = field(default="done")
+    returns: Any = "done"
+    make_result: Callable[[], Any] | None = None
     echoes_value: bool = False
     failure: str | None = None
     broken_runs: int = 0
@@ -161,4 +164,6 @@ class ScriptedTool:
             raise ConnectionResetError(f"{self.name} broke")
         if self.failure is not None:
             raise ScriptedToolFailure(self.failure)
+        if self.make_result is not None:
+            return self.make_result()
         return f"{self.name}:{value}" if self.echoes_value else self.returns

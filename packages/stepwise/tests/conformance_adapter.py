@@ -104,10 +104,17 @@ def _response(reply: ScriptedReply) -> ModelResponse:
 
 
 def _item(reply: ScriptedReply) -> str | None:
+    """The reply as the provider takes it back: it refuses empty text and blank arguments, its own included."""
+    parts = [_taken_back(part) for part in reply.parts if not (isinstance(part, TextPart) and not part.text)]
     try:
-        return msgspec.json.encode(reply.parts).decode() if reply.parts else None
+        return msgspec.json.encode(parts).decode() if parts else None
     except UnicodeEncodeError:
         return None  # a real provider's item is JSON text, which could not hold it
+
+
+def _taken_back(part: ReplyPart) -> ReplyPart:
+    is_blank_call = isinstance(part, ToolCallPart) and not part.arguments.strip()
+    return msgspec.structs.replace(part, arguments="{}") if is_blank_call else part
 
 
 def _function_tool(tool: ScriptedTool) -> FunctionTool[..., Any]:
