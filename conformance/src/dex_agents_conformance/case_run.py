@@ -17,6 +17,7 @@ from dex_agents.testing import (
     FlowFactory,
     InvocationLog,
     KillableWorkerProcess,
+    poll_until,
 )
 from dex_agents_conformance.adapter import AdapterDescription
 from dex_agents_conformance.adapter_loading import adapter_location
@@ -109,6 +110,32 @@ class CaseRun:
     def gate(self, name: str) -> FileGate:
         """A gate at which the script stops the model or a tool."""
         return self.environment.gate(name)
+
+    async def wait_at_gate(
+        self, name: str, *, session_id: str = SESSION, check: Callable[[], None] | None = None
+    ) -> None:
+        """Wait until somebody stands at a closed gate.
+
+        Args:
+            name: The gate.
+            session_id: The session that must come there; when its turn ends before, the wait ends too.
+            check: Called while nobody is there; raises to end the wait.
+
+        Raises:
+            AssertionError: The turn ended, or nobody came in time.
+        """
+
+        async def is_reached() -> bool | None:
+            if any(self._directory.glob(f"{name}.reached.*")):
+                return True
+            if check is not None:
+                check()
+            state = (await self.client.get_agent_snapshot(session_id)).state
+            has_ended = state is not None and state.turn_count > 0 and state.active_turn_id is None
+            assert not has_ended, f"the turn ended before it came to {name!r}: {state}"
+            return None
+
+        await poll_until(is_reached, awaited=f"somebody at {name!r}")
 
     # Worker processes
 

@@ -41,6 +41,8 @@ from dex_agents_stepwise import (
     function_tool,
 )
 
+_DEFINITION_OPTIONS = ("tool_policies", "built_in_tools", "plan_mode_enabled", "compaction", "interrupt_deadline")
+
 
 class ScriptedModel:
     """A model client that asks the suite's provider; its item is the list of the reply's parts."""
@@ -182,19 +184,19 @@ class Adapter(AdapterConformance):
         "unrenderable": None,
     }
 
-    def make_flow(self, script: ConversationScript) -> AgentSessionFlow:
+    def make_definition(self, script: ConversationScript) -> AgentDefinition:
+        """The script's agent; what a definition says is taken from the Flow's options."""
         options = script.flow_options
         models = {name: ScriptedModel(script, name) for name in ("", "small", "large")}
-        definition = AgentDefinition(
+        return AgentDefinition(
             name="conformance",
             instructions=script.instructions,
             model=models[""],
             resolve_model=lambda settings: models[str(settings.get("model", ""))],
             tools=[_function_tool(tool) for tool in script.tools],
-            tool_policies=options.pop("tool_policies"),
-            built_in_tools=options.pop("built_in_tools"),
-            plan_mode_enabled=options.pop("plan_mode_enabled"),
-            compaction=options.pop("compaction"),
-            interrupt_deadline=options.pop("interrupt_deadline"),
+            **{name: options[name] for name in _DEFINITION_OPTIONS},
         )
-        return create_stepwise_agent_session_flow(definition, script.flow_type, **options)
+
+    def make_flow(self, script: ConversationScript) -> AgentSessionFlow:
+        options = {name: value for name, value in script.flow_options.items() if name not in _DEFINITION_OPTIONS}
+        return create_stepwise_agent_session_flow(self.make_definition(script), script.flow_type, **options)

@@ -213,9 +213,8 @@ class ApprovalCases(AdapterDescription):
     @case(_by_framework, capability=Capability.FRAMEWORK_APPROVALS)
     async def test_the_frameworks_own_approval_becomes_the_sessions(self, run: CaseRun) -> None:
         """A tool that its framework would ask about waits for a decision of the session."""
-        await run.start("go")
-        interrupt = await run.client.wait_for_interrupt(SESSION)
-        assert interrupt.tool_name == "work", "[framework-approval-becomes-the-sessions]"
+        result = await run.run_turn("go")
+        assert result.status == "waiting_for_person", "[framework-approval-becomes-the-sessions]"
         assert run.effects == {}
         await run.client.approve(SESSION)
         await run.finish()

@@ -58,11 +58,15 @@ class DeterminismCases(AdapterDescription):
         gates = {name: run.gate(name) for name in ("a-first", "a-last", "b-first", "b-last")}
         for gate in gates.values():
             gate.close()
+
+        def check() -> None:
+            assert run.model_calls["for a#0"] < 2, "[sessions-do-not-mix] another session asked what session a asked"
+
         await run.start("for a", session_id="a")
-        await gates["a-first"].wait_until_reached()
+        await run.wait_at_gate("a-first", session_id="a")
         await run.start("for b", session_id="b")
         for name in ("b-first", "a-first", "b-last", "a-last"):
-            await gates[name].wait_until_reached()
+            await run.wait_at_gate(name, session_id=name[0], check=check)
             gates[name].open()
         for name in ("a", "b"):
             await run.finish(session_id=name)

@@ -229,7 +229,7 @@ class ModelOutputCases(AdapterDescription):
     async def test_text_beside_calls_is_kept(self, run: CaseRun) -> None:
         """What the model says before it calls a tool is stored, shown and sent back."""
         await run.answer_of("go")
-        assert run.last_request.outputs[0].text == "Let me look."
+        assert run.last_request.outputs[0].text == "Let me look.", "[model-text-is-sent-back]"
         messages = await run.messages()
         assert messages[1].text == "Let me look."
         assert [call.tool_name for call in messages[1].tool_calls] == ["work"]
@@ -247,6 +247,7 @@ class ModelOutputCases(AdapterDescription):
         assert await run.answer_of("go") == "done"
         assert run.model_calls == {"go#0": 2, "go#1": 2}, "[one-model-call-per-attempt]"
         assert run.effects == {"work": 1}, "[a-repeated-model-call-repeats-no-tool]"
+        await self._check_one_call_per_attempt(run)
 
     @case(_broken_model)
     async def test_F33_a_model_that_stays_down_fails_the_turn(self, run: CaseRun) -> None:

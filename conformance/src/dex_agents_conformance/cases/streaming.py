@@ -92,7 +92,7 @@ class StreamingCases(AdapterDescription):
         gate = run.gate("model")
         gate.close()
         await run.start("speak")
-        await gate.wait_until_reached()
+        await run.wait_at_gate(gate.name)
         shown = ""
 
         async def watch() -> None:

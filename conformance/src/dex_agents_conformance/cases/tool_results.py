@@ -150,7 +150,7 @@ class ToolResultCases(AdapterDescription):
         """It may have taken effect, so it runs once, and the model is told."""
         await run.answer_of("go")
         assert run.effects == {"work": 1}, "[non-idempotent-effects-happen-once]"
-        assert await run.statuses() == [("work", "outcome_unknown")]
+        assert await run.statuses() == [("work", "outcome_unknown")], "[outcome-unknown-is-recorded]"
         assert run.results_seen == [OUTCOME_UNKNOWN_TOOL_RESULT], "[outcome-unknown-text]"
 
     @case(_always_broken)
@@ -167,12 +167,14 @@ class ToolResultCases(AdapterDescription):
         gate = run.gate("slow")
         gate.close()
         await run.start("go")
-        await gate.wait_until_reached()
+        await run.wait_at_gate(gate.name)
         await poll_until(lambda: run.effects["work"] == 3 or None, awaited="the calls beside the slow one")
         assert run.model_calls == {"go#0": 1}, "[the-model-waits-for-every-result]"
         gate.open()
         await run.finish()
-        assert run.results_seen == ["slow", "work:1", "work:2", "work:3"], "[results-in-call-order]"
+        assert run.results_seen == ["slow", "work:1", "work:2", "work:3"], (
+            "[every-result-reaches-the-model-in-call-order]"
+        )
 
     @case(_parallel)
     async def test_parallel_calls_stay_in_the_history(self, run: CaseRun) -> None:

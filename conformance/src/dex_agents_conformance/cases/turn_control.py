@@ -137,7 +137,7 @@ class TurnControlCases(AdapterDescription):
         gate = run.gate("slow")
         gate.close()
         await run.start("go")
-        await gate.wait_until_reached()
+        await run.wait_at_gate(gate.name)
         for text in ("m1", "m2", "m3"):
             assert await run.client.send_user_message(SESSION, text)
         queued = (await run.client.get_agent_snapshot(SESSION)).queued_messages
@@ -153,9 +153,9 @@ class TurnControlCases(AdapterDescription):
         await run.start("go")
         match run.parameter:
             case "model_call":
-                await run.gate("model").wait_until_reached()
+                await run.wait_at_gate("model")
             case "tool_runs":
-                await run.gate("slow").wait_until_reached()
+                await run.wait_at_gate("slow")
             case _:
                 await run.client.wait_for_interrupt(SESSION)
         if run.parameter in ("tool_runs", "one_done_one_waits"):

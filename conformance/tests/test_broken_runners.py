@@ -1,0 +1,24 @@
+"""The suite is tested too: each faulty runner fails the case meant for it, with a message that names the rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .broken_runners import BROKEN_RUNNERS, BrokenRunner, adapter_with
+from .run_case import case_failure
+
+
+@pytest.mark.parametrize("broken", BROKEN_RUNNERS, ids=lambda broken: broken.runner.__name__)
+def test_the_suite_finds_a_broken_runner(broken: BrokenRunner, tmp_path: Path) -> None:
+    failure = case_failure(adapter_with(broken.runner), broken.case, tmp_path / "meant")
+    assert failure is not None, f"{broken.case} passes"
+    assert broken.rule in failure
+
+
+@pytest.mark.parametrize("broken", BROKEN_RUNNERS, ids=lambda broken: broken.runner.__name__)
+def test_a_broken_runner_passes_cases_that_its_fault_does_not_touch(broken: BrokenRunner, tmp_path: Path) -> None:
+    adapter = adapter_with(broken.runner)
+    failures = {case: case_failure(adapter, case, tmp_path / case) for case in broken.untouched}
+    assert failures == dict.fromkeys(broken.untouched)
