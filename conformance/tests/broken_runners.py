@@ -476,7 +476,9 @@ BROKEN_RUNNERS = (
     ),
     BrokenRunner(KeyOfToolAndArguments, "F21_equal_calls_have_different_keys", "idempotency-keys-differ"),
     BrokenRunner(HidesUnknownOutcomes, "F21_a_broken_write_is_never_repeated[unclassified]", "outcome-unknown-text"),
-    BrokenRunner(HidesCancellations, "F01_cancelled_calls_say_so_to_the_model", "cancellation-text-reaches-the-model"),
+    BrokenRunner(
+        HidesCancellations, "F01_a_cancelled_turns_calls_are_told_to_the_model", "stopped-calls-are-told-to-the-model"
+    ),
     BrokenRunner(ForgetsUnfinishedTurns, "F01_a_cancelled_turn_leaves_a_valid_history[tool_runs]", "one-result"),
     BrokenRunner(CountsUsageTwice, "F20_tokens_add_up_over_steps_and_turns", "usage-adds-up"),
     BrokenRunner(
