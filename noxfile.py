@@ -6,6 +6,7 @@ import argparse
 import random
 import shutil
 import time
+from pathlib import Path
 
 import nox
 
@@ -79,6 +80,26 @@ def fuzz(session: nox.Session) -> None:
         module = "packages/core/tests/test_session_state_machine.py"
         session.run("pytest", "-n", "auto", "-q", module, env=chosen)
         next_seed += 1
+
+
+@nox.session
+def packaging(session: nox.Session) -> None:
+    """The wheels in an empty environment, outside of this checkout: the suite on Stepwise, and the demo."""
+    wheels = Path(session.create_tmp(), "wheels")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run_install("uv", "build", "--all-packages", "--wheel", "--out-dir", str(wheels), external=True)
+    adapter = Path("packages/stepwise/tests/conformance_adapter.py").resolve()
+    built = sorted(str(wheel.resolve()) for wheel in wheels.glob("*.whl"))
+    if len(built) != len(PACKAGES) + 1:
+        session.error(f"{len(PACKAGES) + 1} wheels should have been built, not {built}")
+    session.install(*built, "pytest-xdist>=3.6")
+    elsewhere = Path(session.create_tmp(), "elsewhere").resolve()
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    elsewhere.mkdir()
+    shutil.copy(adapter, elsewhere)
+    with session.chdir(elsewhere):
+        session.run("python", "-m", "dex_agents_conformance", "conformance_adapter.py:Adapter", *session.posargs)
+        session.run("dex-agents", "demo", "--json")
 
 
 @nox.session
