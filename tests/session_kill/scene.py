@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.testing import ProgramProcess, ProgramProcesses
+from tests.session_kill.forked_workers import WORKER_ENVIRONMENT, worker_fork_server
 from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import PlannedAgent
 from tests.session_kill.sessions import Sessions
 
 __all__ = ["DAYS", "Scene", "play"]
 
-ROOT = Path(__file__).parents[2]
 WORKER_PROGRAM = Path(__file__).parent / "programs" / "session_worker.py"
 DEADLINE_SECONDS = 100.0
 DAYS = 86_400.0  #: seconds of one
@@ -42,15 +41,16 @@ class Scene:
         async with EmbeddedEngine(self.database, flows=[self.flow], runs_worker=runs_worker) as engine:
             yield Sessions(engine, self.flow)
 
-    async def start_worker(self, *options: str, is_awaited: bool = True) -> ProgramProcess:
-        """A worker process, ready unless told otherwise."""
+    async def start_worker(self, *options: str, is_awaited: bool = True, is_cold_start: bool = False) -> ProgramProcess:
+        """A worker process, ready unless told otherwise; forked from one that imported its modules, unless cold."""
         worker = await asyncio.to_thread(
             self.processes.start,
             WORKER_PROGRAM,
             str(self.database),
             str(self.directory),
             *options,
-            environment={"PYTHONPATH": os.fspath(ROOT)},
+            environment=WORKER_ENVIRONMENT,
+            fork_server=None if is_cold_start else worker_fork_server(),
             ready_line="ready" if is_awaited else None,
         )
         self._workers.append(worker)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from dex_agents.session.persistence import AGENT_EVENTS
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.testing import ProgramProcess, ProgramProcesses
 from tests.session_kill.compacting_agent import COMPACT, GatedCompactingAgent, create_gated_compacting_flow
+from tests.session_kill.forked_workers import worker_fork_server
 from tests.session_kill.sessions import WAIT_SECONDS
 
 pytestmark = pytest.mark.processes
 
-ROOT = Path(__file__).parents[2]
 WORKER_PROGRAM = Path(__file__).parent / "programs" / "compacting_worker.py"
 DEADLINE_SECONDS = 100.0
 
@@ -45,9 +44,9 @@ def test_f39_a_worker_killed_in_a_compaction_leaves_one_summary_and_loses_no_res
 
         async def start_worker() -> ProgramProcess:
             arguments = (str(database), str(tmp_path))
-            environment = {"PYTHONPATH": os.fspath(ROOT)}
+            fork_server = worker_fork_server()
             workers.append(
-                await asyncio.to_thread(processes.start, WORKER_PROGRAM, *arguments, environment=environment)
+                await asyncio.to_thread(processes.start, WORKER_PROGRAM, *arguments, fork_server=fork_server)
             )
             return workers[-1]
 

@@ -44,12 +44,12 @@ def test_the_survivor_takes_the_session_of_a_killed_worker_over(
             points = ["read.look_up.after_effect", "write.charge_card.after_effect"]
             for point in points:
                 scene.gates.close(point)
-            busy = await scene.start_worker()
+            busy = await scene.start_worker(is_cold_start=True)
             await sessions.client.start_session("read", initial_message=plan(["look_up"]))
             await sessions.client.start_session("write", initial_message=plan(["charge_card"]))
             for point in points:
                 await scene.reached(point, busy)
-            survivor = await scene.start_worker()
+            survivor = await scene.start_worker(is_cold_start=True)
             killed_at = time.monotonic()
             busy.kill()
             await scene.reached(points[0], survivor)
@@ -76,11 +76,11 @@ def test_the_late_result_of_a_frozen_worker_is_refused(tmp_path: Path, tool: str
             point = f"s.{tool}.after_effect"
             scene.gates.close(point)
             # Blocking: the thawed worker returns from the tool before it can learn that it was given up.
-            frozen = await scene.start_worker(*SHORT_TIMEOUT, "--blocks")
+            frozen = await scene.start_worker(*SHORT_TIMEOUT, "--blocks", is_cold_start=True)
             await sessions.client.start_session("s", initial_message=plan([tool]))
             await scene.reached(point, frozen)
             await freeze_outside_a_commit(frozen, sessions)
-            other = await scene.start_worker(*SHORT_TIMEOUT)
+            other = await scene.start_worker(*SHORT_TIMEOUT, is_cold_start=True)
             if tool == "put_item":
                 await scene.reached(point, other)
             else:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dex_flow.testing.fork_server import ForkedProgram, ForkServer
+
 __all__ = ["ProcessFailedError", "ProgramProcess", "ProgramProcesses"]
 
 DEFAULT_TIMEOUT = 30.0
@@ -29,20 +31,23 @@ class ProgramProcess:
     Args:
         program: A Python file.
         arguments: Its command line.
-        environment: Variables added to this process's own.
+        environment: Variables added to this process's own; with a fork server, that has its own instead.
+        fork_server: Forks the program instead of a cold start. Such a program cannot be frozen.
     """
 
     def __init__(
-        self, program: Path, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        program: Path,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        *,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self.name = program.name
-        self._process = subprocess.Popen(
-            [sys.executable, "-u", os.fspath(program), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,  # an interrupt at the terminal reaches the test alone, which then cleans up
+        self._process: subprocess.Popen[bytes] | ForkedProgram = (
+            _start_cold(program, arguments, environment)
+            if fork_server is None
+            else fork_server.start_program(program, arguments)
         )
         self._lines: list[str] = []
         self._is_output_closed = False
@@ -159,6 +164,19 @@ class ProgramProcess:
         return f"{self.name} (process {self.process_id}) {what}; it printed:\n{printed}"
 
 
+def _start_cold(
+    program: Path, arguments: Sequence[str], environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-u", os.fspath(program), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,  # an interrupt at the terminal reaches the test alone, which then cleans up
+    )
+
+
 class ProgramProcesses:
     """The processes of one test: a context manager that leaves none behind, however the test ends."""
 
@@ -179,11 +197,12 @@ class ProgramProcesses:
         program: Path,
         *arguments: str,
         environment: Mapping[str, str] | None = None,
+        fork_server: ForkServer | None = None,
         ready_line: str | None = "ready",
         timeout: float = DEFAULT_TIMEOUT,
     ) -> ProgramProcess:
         """Start `program`, and wait until it prints `ready_line` (None does not wait)."""
-        process = ProgramProcess(program, arguments, environment)
+        process = ProgramProcess(program, arguments, environment, fork_server=fork_server)
         self._processes.append(process)
         if ready_line is not None:
             process.wait_for_line(ready_line, timeout=timeout)
