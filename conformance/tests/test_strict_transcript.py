@@ -122,5 +122,5 @@ def test_repeated_ids_are_allowed_where_the_model_repeats_them() -> None:
     script = ConversationScript(
         directory=Path(), replies={"go": [ScriptedReply(parts=(FIRST, FIRST)), ScriptedReply(parts=(FIRST,))]}
     )
-    items = [USER, output(FIRST, FIRST), result("c1"), result("c1"), output(FIRST), result("c1")]
+    items: list[RequestItem] = [USER, output(FIRST, FIRST), result("c1"), result("c1"), output(FIRST), result("c1")]
     assert rules(items, script=script) == set()
