@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 600
+PROJECT_FILES = sorted([*ROOT.glob("packages/*/pyproject.toml"), ROOT / "conformance" / "pyproject.toml"])
 
 
 def source_files(*suffixes: str) -> list[Path]:
@@ -30,19 +31,16 @@ def _line_count(file: Path) -> int:
 
 
 def test_all_packages_have_one_version_and_the_licence() -> None:
-    projects = {
-        file.parent.name: tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        for file in sorted(ROOT.glob("packages/*/pyproject.toml"))
-    }
+    projects = {file.parent: tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in PROJECT_FILES}
     assert len({project["version"] for project in projects.values()}) == 1
     assert {project["license"] for project in projects.values()} == {"Apache-2.0"}
     for folder, project in projects.items():
-        assert (ROOT / "packages" / folder / str(project["readme"])).is_file()
-        [package] = [path for path in (ROOT / "packages" / folder / "src").iterdir() if path.is_dir()]
+        assert (folder / str(project["readme"])).is_file()
+        [package] = [path for path in (folder / "src").iterdir() if path.is_dir() and path.name != "__pycache__"]
         assert (package / "py.typed").is_file()
 
 
 def test_every_dependency_of_a_package_has_a_lower_bound() -> None:
-    for file in ROOT.glob("packages/*/pyproject.toml"):
+    for file in PROJECT_FILES:
         for requirement in tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]:
             assert requirement.startswith("dex-") or ">=" in requirement, f"{file}: {requirement}"
