@@ -17,6 +17,8 @@ import socket
 import sys
 import threading
 
+__all__: list[str] = []
+
 _MAX_REQUEST_BYTES = 65_536
 
 
