@@ -165,6 +165,20 @@ def test_a_starting_receiver_removes_the_sockets_of_killed_processes_also_of_oth
         end(living)
 
 
+def test_a_starting_receiver_removes_old_empty_folders(tmp_path: Path) -> None:
+    old, young = (locate_wake_up_folder(tmp_path / f"{name}.db") for name in ("old", "young"))
+    an_hour_ago = time.time() - 3_600
+    os.utime(old, (an_hour_ago, an_hour_ago))
+
+    async def scenario() -> None:
+        WakeUpReceiver(tmp_path / "other.db", lambda: None).close()
+
+    asyncio.run(scenario())
+    assert not old.exists()
+    assert young.exists(), "somebody may be about to make a socket in it"
+    young.rmdir()
+
+
 def test_a_receiver_that_does_not_read_never_blocks_the_sender(tmp_path: Path) -> None:
     database = tmp_path / "a.db"
     process = start(RECEIVER, database, "never")

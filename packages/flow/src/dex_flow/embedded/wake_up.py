@@ -203,7 +203,7 @@ def _bind(receiving_socket: socket.socket, database_path: Path, name: str) -> Pa
 
 
 def _remove_dead_sockets(folder_of_databases: Path) -> None:
-    """Remove the sockets of killed processes, also those of databases that nobody opens any more."""
+    """Remove what killed processes left, also for databases that nobody opens any more: sockets and empty folders."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         probe.setblocking(False)
         for path in _list_sockets(folder_of_databases):
@@ -224,7 +224,11 @@ def _list_sockets(folder_of_databases: Path) -> list[Path]:
     for name in os.listdir(folder_of_databases):
         folder = folder_of_databases / name
         try:
-            sockets += [folder / entry for entry in os.listdir(folder) if entry.endswith(_SUFFIX)]
+            entries = os.listdir(folder)
+            # The folder of a process that others found dead first, or that was killed before it had a socket.
+            if not entries and time.time() - folder.stat().st_mtime > _YOUNG_SECONDS:
+                _remove_if_empty(folder)
+            sockets += [folder / entry for entry in entries if entry.endswith(_SUFFIX)]
         except (FileNotFoundError, NotADirectoryError):
             continue  # another process has just closed and removed the folder, or it is none
     return sockets
