@@ -45,6 +45,7 @@ from dex_agents_stepwise.stepwise_agent_runner import StepwiseAgentRunner
 from dex_agents_stepwise.tool_call_context import ToolCallContext
 from dex_agents_stepwise.tool_questions import SwallowedQuestionError, ToolInputRequired
 from dex_agents_stepwise.tool_results import UnrenderableToolResultError, render_tool_result
+from dex_agents_stepwise.tool_sources import ListedTool, ToolSource, UnknownToolSourceError
 from dex_agents_stepwise.tool_tasks import MissingToolTaskPollerError, ToolTaskContext, ToolTaskFunction
 
 __all__ = (
@@ -52,6 +53,7 @@ __all__ = (
     "FunctionTool",
     "InstructionContext",
     "Instructions",
+    "ListedTool",
     "MissingToolTaskPollerError",
     "ModelClient",
     "ModelInputItem",
@@ -81,8 +83,10 @@ __all__ = (
     "ToolEffectName",
     "ToolInputRequired",
     "ToolResultItem",
+    "ToolSource",
     "ToolTaskContext",
     "ToolTaskFunction",
+    "UnknownToolSourceError",
     "UnreadableFrameworkItemError",
     "UnrenderableToolResultError",
     "UserTextItem",

@@ -21,9 +21,11 @@ from dex_agents import (
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelClient, ModelSettings
+from dex_agents_stepwise.tool_sources import ToolSource
 
 __all__ = [
     "DEFAULT_MAX_MODEL_CALLS_PER_TURN",
+    "DEFAULT_TOOL_SOURCE_LISTING_TIMEOUT",
     "AgentDefinition",
     "InstructionContext",
     "Instructions",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_MODEL_CALLS_PER_TURN = 100
+DEFAULT_TOOL_SOURCE_LISTING_TIMEOUT = timedelta(seconds=10)
 
 PlanningToolChoice: TypeAlias = Literal["auto", "required"]
 ResolveModel: TypeAlias = Callable[[Mapping[str, Any]], ModelClient]
@@ -87,10 +90,14 @@ class AgentDefinition:
             `TurnRefusedError` that it raises does the text reach the turn's error.
         model_settings: Settings of every model call.
         tools: Tools made by `function_tool`, offered in this order.
+        tool_sources: Sources of tools that are listed in every model call, such as `dex_agents_mcp.McpToolSource`;
+            their tools are offered behind `tools`.
+        tool_source_listing_timeout: How long a model call waits for a source's listing; one that takes longer offers
+            no tools in it.
         tool_policies: Policies by tool name; they beat what a tool says about itself.
         default_tool_effect: Effect of a tool that declares none.
-        built_in_tools: Names of the session's built-in tools that the model is offered, behind `tools`: `ask_user`,
-            `durable_wait`, `write_todos`.
+        built_in_tools: Names of the session's built-in tools that the model is offered, behind all others:
+            `ask_user`, `durable_wait`, `write_todos`.
         plan_mode_enabled: Accept messages with `plan_mode`; needs `write_todos` in `built_in_tools`.
         planning_tool_choice: What a planning turn asks of the model: `auto` lets it answer in text instead of writing
             the plan; `required` makes it call `write_todos` first while there is no draft, with a provider and a model
@@ -114,6 +121,8 @@ class AgentDefinition:
     resolve_model: ResolveModel | None = None
     model_settings: ModelSettings = field(default_factory=ModelSettings)
     tools: Sequence[FunctionTool[..., Any]] = ()
+    tool_sources: Sequence[ToolSource[Any]] = ()
+    tool_source_listing_timeout: timedelta = DEFAULT_TOOL_SOURCE_LISTING_TIMEOUT
     tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED
     built_in_tools: Sequence[str] = ()
@@ -142,6 +151,7 @@ class AgentDefinition:
         if not isinstance(self.model_settings, ModelSettings):
             raise TypeError(f"AgentDefinition.model_settings must be ModelSettings, not {self.model_settings!r}")
         self._check_tools()
+        self._check_tool_sources()
         self._check_built_in_tools()
         self._check_planning()
         self._check_policies()
@@ -188,6 +198,23 @@ class AgentDefinition:
                 raise ValueError(f"AgentDefinition.tools: two tools are named {tool.name!r}")
             names.add(tool.name)
 
+    def _check_tool_sources(self) -> None:
+        object.__setattr__(self, "tool_sources", tuple(self.tool_sources))
+        _check_positive_duration("tool_source_listing_timeout", self.tool_source_listing_timeout)
+        names = set()
+        for source in self.tool_sources:
+            if isinstance(source, type) or not isinstance(source, ToolSource):
+                raise TypeError(
+                    f"AgentDefinition.tool_sources: {source!r} is not a ToolSource with source_name, list_tools, "
+                    "deferred_tool_call, execute_deferred_tool_call and poll_tool_task"
+                )
+            if source.source_name in names:
+                raise ValueError(
+                    f"AgentDefinition.tool_sources: two sources are named {source.source_name!r}; "
+                    "give one another source_name"
+                )
+            names.add(source.source_name)
+
     def _check_built_in_tools(self) -> None:
         if isinstance(self.built_in_tools, str):
             raise TypeError(
@@ -224,7 +251,8 @@ class AgentDefinition:
                 raise ValueError(
                     f"AgentDefinition.tool_policies[{name!r}] is for a built-in tool, whose policy is fixed; remove it"
                 )
-            if all(tool.name != name for tool in self.tools):
+            # What a source lists is not known yet.
+            if not self.tool_sources and all(tool.name != name for tool in self.tools):
                 raise ValueError(f"AgentDefinition.tool_policies: the agent has no tool named {name!r}")
         try:
             object.__setattr__(self, "default_tool_effect", ToolEffect(self.default_tool_effect))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -21,15 +22,22 @@ from dex_agents.session.texts import unknown_tool_text
 from dex_agents_stepwise.agent_definition import AgentDefinition
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelToolCall, ModelToolDefinition
+from dex_agents_stepwise.tool_sources import AgentToolSources, ListedSourceTool
 
 __all__ = ["AgentTools"]
 
 
 class AgentTools:
-    """The function tools of a definition, and the built-in ones of the session.
+    """The function tools of a definition, those its sources list, and the built-in ones of the session.
 
     Args:
         definition: The agent.
+
+    Attributes:
+        sources: The agent's tool sources.
+
+    Raises:
+        TypeError: A source declares a name that another tool has.
     """
 
     def __init__(self, definition: AgentDefinition) -> None:
@@ -41,6 +49,11 @@ class AgentTools:
         )
         self._schema_texts = {tool.name: _json_text(tool.parameters) for tool in definition.tools}
         self._model_texts = {definition.name: _model_text(definition) for definition in self._definitions}
+        taken_names = {name: "an enabled built-in tool" for name in definition.built_in_tools}
+        taken_names |= {name: "a function tool" for name in self._tools}
+        self.sources = AgentToolSources(
+            definition.tool_sources, definition.tool_source_listing_timeout.total_seconds(), taken_names
+        )
 
     def find(self, name: str) -> FunctionTool[..., Any] | None:
         """The function tool with a name, if the agent has it."""
@@ -57,8 +70,14 @@ class AgentTools:
             raise ToolExecutionError(unknown_tool_text(name))
         return tool
 
-    def offered(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
-        """What a turn offers: function tools before built-in ones, and `write_todos` alone while it plans.
+    def offered(
+        self, turn: AgentTurnContext, listed: tuple[ModelToolDefinition, ...] = ()
+    ) -> tuple[ModelToolDefinition, ...]:
+        """What a turn offers: function tools, listed tools, built-in ones; `write_todos` alone while it plans.
+
+        Args:
+            turn: The model step.
+            listed: The tools of the agent's sources.
 
         Raises:
             TypeError: A tool of the agent has the name of an enabled built-in tool.
@@ -73,14 +92,28 @@ class AgentTools:
         built_in = tuple(_BUILT_IN_DEFINITIONS[name] for name in turn.enabled_built_in_tools)
         if turn.interaction_mode is InteractionMode.PLANNING:
             return tuple(definition for definition in built_in if definition.name == WRITE_TODOS)
-        return (*self._definitions, *built_in)
+        return (*self._definitions, *listed, *built_in)
 
-    def model_text(self, name: str) -> str:
+    def model_text(self, definition: ModelToolDefinition) -> str:
         """About what the model reads of an offered tool."""
-        return self._model_texts.get(name) or _BUILT_IN_TEXTS[name]
+        known = self._model_texts.get(definition.name) or _BUILT_IN_TEXTS.get(definition.name)
+        return _model_text(definition) if known is None else known
 
-    def deferred_call(self, turn: AgentTurnContext, call: ModelToolCall) -> DeferredToolCall:
-        """A call of the model in the form the session stores; with the schema when a person may change it."""
+    def deferred_call(
+        self, turn: AgentTurnContext, call: ModelToolCall, listed: Mapping[str, ListedSourceTool]
+    ) -> DeferredToolCall:
+        """A call of the model in the form the session stores; with the schema when a person may change it.
+
+        Args:
+            turn: The model step.
+            call: The call.
+            listed: The tools of sources that the model step offered, by name.
+        """
+        source_tool = listed.get(call.tool_name)
+        if source_tool is not None:
+            # A Flow built without the definition's policies must not lose an approval that the definition asks for.
+            policies = {**self._policies, **turn.tool_policies}
+            return source_tool.deferred_call(dataclasses.replace(turn, tool_policies=policies), call)
         policy = self._policy(turn, call.tool_name)
         return DeferredToolCall(
             tool_call_id=call.tool_call_id,

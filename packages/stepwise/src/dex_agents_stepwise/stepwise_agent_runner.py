@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from dex_agents import (
@@ -38,6 +39,7 @@ from dex_agents_stepwise.model_client import (
     RequiredTool,
 )
 from dex_agents_stepwise.token_estimate import TokenCounts, TokenEstimator
+from dex_agents_stepwise.tool_sources import ListedSourceTool
 from dex_agents_stepwise.turn_transcript import (
     model_output_message,
     repaired_response,
@@ -54,6 +56,9 @@ class StepwiseAgentRunner:
 
     Args:
         definition: The agent.
+
+    Raises:
+        TypeError: A tool source declares a name that another tool of the agent has.
     """
 
     def __init__(self, definition: AgentDefinition) -> None:
@@ -77,20 +82,21 @@ class StepwiseAgentRunner:
         Raises:
             TurnRefusedError: The session's messages were written by another runner.
             ModelResolutionError: The definition's `resolve_model` gave no model client.
-            TypeError: A tool of the agent has the name of an enabled built-in tool.
+            TypeError: Two of the tools that the agent offers now have the same name.
             ValueError: The session has a built-in tool that this release does not know.
         """
         model_calls = _model_calls(turn.framework_run_state)
         refusal = self._refusal(turn, model_calls)
         model = self.definition.model_for(turn.session_settings)
         results = unstored_result_messages(turn)
-        request = await self._request(turn, model, results)
+        listed = {} if self._is_bare(turn) else await self._tools.sources.list_tools(turn)
+        request = await self._request(turn, model, results, listed)
         response = await _generate(model, request)
         output = model_output_message(model, response)
         if response.tool_calls and refusal is None:
             return ToolCallsRequested(
                 framework_run_state=json.dumps({"model_calls": model_calls + 1}),
-                tool_calls=tuple(self._tools.deferred_call(turn, call) for call in response.tool_calls),
+                tool_calls=tuple(self._tools.deferred_call(turn, call, listed) for call in response.tool_calls),
                 usage=_usage_of_one_call(response.usage),
                 new_messages=(*results, output),
                 model_call_metadata=response.metadata,
@@ -112,7 +118,10 @@ class StepwiseAgentRunner:
             self._instructions.text_to_measure(turn),
             summary_note(turn.context_summary),
             plan_note(turn),
-            *(self._tools.model_text(definition.name) for definition in self._offered_tools(turn)),
+            *(
+                self._tools.model_text(definition)
+                for definition in self._offered_tools(turn, self._tools.sources.known_tools())
+            ),
         ]
         tokens = sum(estimator.item(text) for text in texts if text)
         return tokens + estimator.messages(turn.messages) + estimator.messages(unstored_result_messages(turn))
@@ -144,23 +153,42 @@ class StepwiseAgentRunner:
         )
 
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
-        """Run one function tool; see `FunctionTool.execute`.
+        """Run one function tool, see `FunctionTool.execute`, or one of the tool source that the call came from.
 
         Raises:
             ToolExecutionError: No tool has the name, its arguments do not fit, or the tool raised it.
+            UnknownToolSourceError: The agent no longer has the source.
         """
+        stored = self._tools.sources.of_call(call.tool_call)
+        if stored is not None:
+            source, tool_call = stored
+            return await source.execute_deferred_tool_call(dataclasses.replace(call, tool_call=tool_call))
         return await self._tools.get(call.tool_call.tool_name).execute(call)
 
     async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
-        """Ask a function tool how its remote work is; see `FunctionTool.poll`.
+        """Ask a function tool, see `FunctionTool.poll`, or a tool source how its remote work is.
 
         Raises:
             ToolExecutionError: No tool has the name any more, or the poll raised it.
+            UnknownToolSourceError: The agent no longer has the source.
         """
+        stored = self._tools.sources.of_call(poll.tool_call)
+        if stored is not None:
+            source, tool_call = stored
+            return await source.poll_tool_task(dataclasses.replace(poll, tool_call=tool_call))
         return await self._tools.get(poll.tool_call.tool_name).poll(poll)
 
     async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
-        """Tell a function tool to stop its remote work; nothing happens when it cannot, or is gone."""
+        """Tell a function tool or a tool source to stop its remote work; nothing when the tool cannot, or is gone.
+
+        Raises:
+            UnknownToolSourceError: The agent no longer has the source.
+        """
+        stored = self._tools.sources.of_call(cancellation.tool_call)
+        if stored is not None:
+            source, tool_call = stored
+            await self._tools.sources.cancel(source, dataclasses.replace(cancellation, tool_call=tool_call))
+            return
         tool = self._tools.find(cancellation.tool_call.tool_name)
         if tool is not None:
             await tool.cancel(cancellation)
@@ -179,8 +207,15 @@ class StepwiseAgentRunner:
         limit = self.definition.max_model_calls_per_turn
         return model_call_limit_text(limit) if model_calls >= limit else None
 
-    def _offered_tools(self, turn: AgentTurnContext) -> tuple[ModelToolDefinition, ...]:
-        offered_tools = self._tools.offered(turn)
+    def _is_bare(self, turn: AgentTurnContext) -> bool:
+        """Whether no listed tool can be offered: the turn plans, or is at its last model call."""
+        is_last = self._refusal(turn, _model_calls(turn.framework_run_state)) is not None
+        return is_last or turn.interaction_mode is InteractionMode.PLANNING
+
+    def _offered_tools(
+        self, turn: AgentTurnContext, listed: tuple[ModelToolDefinition, ...]
+    ) -> tuple[ModelToolDefinition, ...]:
+        offered_tools = self._tools.offered(turn, listed)
         refusal = self._refusal(turn, _model_calls(turn.framework_run_state))
         return offered_tools if refusal is None else ()
 
@@ -189,8 +224,9 @@ class StepwiseAgentRunner:
         turn: AgentTurnContext,
         model: ModelClient,
         results: Sequence[FrameworkMessage],
+        listed: Mapping[str, ListedSourceTool],
     ) -> ModelRequest:
-        offered_tools = self._offered_tools(turn)
+        offered_tools = self._offered_tools(turn, tuple(tool.definition for tool in listed.values()))
         input_items = conversation_items(turn, results, model)
         return ModelRequest(
             instructions=await self._instructions.text(turn),
