@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 import random
 import shutil
 import time
@@ -43,6 +44,8 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     _install(session)
     session.run("mypy", "packages", "conformance", "bench", "tests", "tools", "conftest.py")
+    for adapter in sorted(pathlib.Path("packages").glob("adapter-*/tests/conformance_adapter.py")):
+        session.run("mypy", str(adapter))
 
 
 @nox.session

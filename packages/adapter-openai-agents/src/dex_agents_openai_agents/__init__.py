@@ -1,5 +1,22 @@
 """Durable sessions for agents written with the OpenAI Agents SDK."""
 
-from __future__ import annotations
+from dex_agents_openai_agents.agent_graph import UnsupportedAgentError
+from dex_agents_openai_agents.guardrails import GuardrailTrip, GuardrailTrippedError
+from dex_agents_openai_agents.handoff_history import HandoffFilterError
+from dex_agents_openai_agents.openai_agents_runner import OpenAIAgentsRunner, SessionStep
+from dex_agents_openai_agents.provider_errors import ProviderBusyError
+from dex_agents_openai_agents.session_flow import create_openai_agents_session_flow
+from dex_agents_openai_agents.tool_call_info import CurrentToolCall, current_tool_call
 
-__all__: tuple[str, ...] = ()
+__all__ = (
+    "CurrentToolCall",
+    "GuardrailTrip",
+    "GuardrailTrippedError",
+    "HandoffFilterError",
+    "OpenAIAgentsRunner",
+    "ProviderBusyError",
+    "SessionStep",
+    "UnsupportedAgentError",
+    "create_openai_agents_session_flow",
+    "current_tool_call",
+)

@@ -1,0 +1,251 @@
+"""Running one deferred tool call, in any process, through the SDK's own tool pipeline."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from agents import (
+    Agent,
+    FunctionTool,
+    MaxTurnsExceeded,
+    RunConfig,
+    RunContextWrapper,
+    RunHooks,
+    Runner,
+    Tool,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+    ToolsToFinalOutputResult,
+    UserError,
+)
+from agents.exceptions import ModelBehaviorError
+from openai.types.responses import (
+    ResponseApplyPatchToolCall,
+    ResponseCustomToolCall,
+    ResponseFunctionShellToolCall,
+    ResponseFunctionToolCall,
+)
+
+from dex_agents import DeferredToolExecution, ToolEffect, ToolExecutionError, ToolExecutionResult
+from dex_agents_openai_agents.canned_model import CannedModel
+from dex_agents_openai_agents.private_names import failure_error_function, replace_failure_error_function
+from dex_agents_openai_agents.run_hooks import StepAgentHooks, StepRunHooks
+from dex_agents_openai_agents.run_state import CallReference
+from dex_agents_openai_agents.step_agent import find_function_tool, resolve_maybe_awaitable
+from dex_agents_openai_agents.stored_items import item_to_json
+
+__all__ = ["ToolErrors", "execute_tool_call", "find_tool"]
+
+#: What becomes of an exception that the SDK's default would turn into text for the model: that text, as a failed call,
+#: or a failed attempt, which the tool's effect decides about.
+ToolErrors: TypeAlias = Literal["report", "retry"]
+
+_ITEM_TYPES: dict[str, Any] = {
+    "shell_call": ResponseFunctionShellToolCall,
+    "apply_patch_call": ResponseApplyPatchToolCall,
+    "custom_tool_call": ResponseCustomToolCall,
+}
+_TOOL_TYPES = {
+    "shell_call": ("ShellTool",),
+    "apply_patch_call": ("ApplyPatchTool",),
+    "custom_tool_call": ("CustomTool", "ApplyPatchTool"),
+}
+
+
+async def find_tool(
+    agent: Agent[Any], name: str, reference: CallReference, context: RunContextWrapper[Any]
+) -> Tool | None:
+    """The tool of a recorded call. Whether it is enabled was decided when the model was asked.
+
+    Raises:
+        UserError: An MCP server of the agent is not connected in this process.
+    """
+    if reference.kind == "function_call":
+        own = find_function_tool(agent.tools, name, reference.namespace)
+        if own is not None or not agent.mcp_servers:
+            return own
+        return find_function_tool(await agent.get_mcp_tools(context), name, reference.namespace)
+    kinds = _TOOL_TYPES.get(reference.kind, ())
+    named = [tool for tool in agent.tools if type(tool).__name__ in kinds]
+    if reference.kind == "custom_tool_call":
+        named = [tool for tool in named if getattr(tool, "name", None) == name]
+    return named[0] if named else None
+
+
+async def execute_tool_call(
+    call: DeferredToolExecution,
+    reference: CallReference,
+    agent: Agent[Any],
+    tool: Tool,
+    *,
+    context: Any,
+    run_config: RunConfig,
+    hooks: RunHooks[Any] | None,
+    tool_errors: ToolErrors,
+) -> ToolExecutionResult:
+    """Run the tool with its guardrails, hooks and timeout.
+
+    Args:
+        call: The call.
+        reference: What this adapter knows of it.
+        agent: The agent that was offered the tool.
+        tool: The tool.
+        context: The application's context object.
+        run_config: The step's run config.
+        hooks: The application's run hooks.
+        tool_errors: See `ToolErrors`.
+
+    Raises:
+        ToolExecutionError: A failure that the model reads.
+        Exception: The attempt failed.
+    """
+    name = call.tool_call.tool_name
+    reported: list[str] = []
+    step_tool = _runnable(tool, call, tool_errors, reported)
+    step_agent = Agent(
+        name=agent.name,
+        model=CannedModel(_recorded_item(call, reference)),
+        tools=[step_tool],
+        tool_use_behavior=_stop,
+        hooks=None if agent.hooks is None else StepAgentHooks(agent.hooks, agent, tool=tool),
+    )
+    config = dataclasses.replace(
+        run_config,
+        model=None,
+        input_guardrails=None,
+        output_guardrails=None,
+        call_model_input_filter=None,
+        model_settings=None,
+    )
+    run_hooks = None if hooks is None else StepRunHooks(hooks, agent, tool=tool)
+    try:
+        result = await Runner.run(
+            step_agent,
+            [{"role": "user", "content": "-"}],
+            context=context,
+            max_turns=1,
+            run_config=config,
+            hooks=run_hooks,
+        )
+        items, interruptions = result.new_items, result.interruptions
+    except MaxTurnsExceeded as error:  # only function tools can end the run
+        items, interruptions = error.run_data.new_items if error.run_data is not None else [], []
+    except ToolInputGuardrailTripwireTriggered as error:
+        guardrail = error.guardrail.get_name()
+        raise ToolExecutionError(f"The tool {name} was not run: its input guardrail {guardrail} stopped it.") from error
+    except ToolOutputGuardrailTripwireTriggered as error:
+        guardrail = error.guardrail.get_name()
+        raise ToolExecutionError(
+            f"The tool {name} ran, but its output guardrail {guardrail} withheld the result. "
+            "What the tool did has taken effect."
+        ) from error
+    except UserError as error:
+        # The SDK wraps what a tool raises.
+        raise (error.__cause__ if isinstance(error.__cause__, Exception) else error) from None
+    if interruptions:
+        raise _nested_approval_error(name, interruptions)
+    if reported:
+        raise ToolExecutionError(reported[-1])
+    return _result(items, reference)
+
+
+def _stop(context: Any, results: Any) -> ToolsToFinalOutputResult:
+    return ToolsToFinalOutputResult(is_final_output=True, final_output="-")
+
+
+def _recorded_item(call: DeferredToolExecution, reference: CallReference) -> Any:
+    if reference.kind != "function_call":
+        return _ITEM_TYPES[reference.kind].model_validate(reference.raw)
+    fields: dict[str, Any] = {
+        **(reference.raw or {}),
+        "type": "function_call",
+        "call_id": reference.call_id,
+        "name": call.tool_call.tool_name,
+        "arguments": call.tool_call.arguments_to_run,
+    }
+    if reference.namespace is not None:
+        fields["namespace"] = reference.namespace
+    return ResponseFunctionToolCall.model_validate(fields)
+
+
+def _runnable(tool: Tool, call: DeferredToolExecution, tool_errors: ToolErrors, reported: list[str]) -> Tool:
+    """A copy of the tool that runs at once; texts that stand for failures go to `reported`."""
+    runnable: Any = copy.copy(tool)
+    runnable.needs_approval = False
+    if not isinstance(tool, FunctionTool):
+        return runnable  # type: ignore[no-any-return]
+    runnable.is_enabled = True
+    runnable.defer_loading = False
+    formats_error = failure_error_function(tool)
+    is_default = formats_error is failure_error_function(_BARE_TOOL)
+
+    async def report(context: RunContextWrapper[Any], error: Exception) -> str:
+        if isinstance(error, ToolExecutionError):
+            raise error
+        retries = is_default and tool_errors == "retry" and not isinstance(error, ModelBehaviorError)
+        if formats_error is None or retries:
+            raise error
+        text = str(await resolve_maybe_awaitable(formats_error(context, error)))
+        reported.append(text)
+        return text
+
+    replace_failure_error_function(runnable, report)
+    if call.tool_call.effect is not ToolEffect.READ and tool.timeout_error_function is None:
+        # A write that ran out of time may have taken effect, which is more than a text about time.
+        runnable.timeout_behavior = "raise_exception"
+    return runnable  # type: ignore[no-any-return]
+
+
+async def _nothing(context: Any, arguments: str) -> str:
+    return ""
+
+
+#: Tells which failure function the SDK gives a tool that has none of its own.
+_BARE_TOOL = FunctionTool(
+    name="bare", description="", params_json_schema={}, on_invoke_tool=_nothing, strict_json_schema=False
+)
+
+
+def _nested_approval_error(tool_name: str, interruptions: Sequence[Any]) -> ToolExecutionError:
+    names = ", ".join(sorted({str(item.name or "?") for item in interruptions}))
+    return ToolExecutionError(
+        f"The tool {tool_name} is an agent whose own tool ({names}) needs an approval, which nobody can give inside "
+        "one tool call. That tool was not run."
+    )
+
+
+def _result(items: Sequence[Any], reference: CallReference) -> ToolExecutionResult:
+    outputs = [item for item in items if item.type == "tool_call_output_item"]
+    if not outputs:
+        raise ToolExecutionError("the tool gave no result")
+    item = item_to_json(outputs[-1])
+    if reference.kind != "function_call":
+        return ToolExecutionResult(output=_readable(item), framework_result=_json_text(item))
+    output = item["output"]
+    if isinstance(output, str):
+        return ToolExecutionResult(output=output)
+    return ToolExecutionResult(output=_readable(item), framework_result=_json_text(output))
+
+
+def _readable(item: dict[str, Any]) -> str:
+    """What people read of a result that is no plain text."""
+    output = item.get("output")
+    if isinstance(output, str):
+        return output
+    texts = []
+    for part in output or ():
+        if part.get("type") == "input_text":
+            texts.append(str(part["text"]))
+        elif "stdout" in part:
+            texts.append("\n".join(text for text in (part["stdout"], part.get("stderr")) if text))
+        else:
+            texts.append(f"[{str(part.get('type', 'content')).removeprefix('input_')}]")
+    return "\n".join(texts)
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
