@@ -1,4 +1,4 @@
-"""The application's model during one model step: what it was asked and answered, with call IDs that can be replayed."""
+"""The application's model during one model step: what it was asked and answered, with calls that can be replayed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from openai.types.responses import (
 )
 
 from dex_agents import AgentUsage, ModelCallMetadata
+from dex_agents.session.sanitizer import sanitize_json_text
 from dex_agents_openai_agents.private_names import run_end_cleanup, supports_default_prompt_cache_key
 from dex_agents_openai_agents.stored_items import InputItem
 
@@ -127,7 +128,7 @@ class ObservedModel(Model):
             response = await self._inner.get_response(*args, **kwargs)
         finally:
             self._log.ended.set()
-        output = _CallIds(_input_items(args, kwargs)).repaired_output(response.output)
+        output = _CallRepair(_input_items(args, kwargs)).repaired_output(response.output)
         self._log.response_id = response.response_id
         if response.usage is not None and response.usage.requests:
             self._log.usage = _usage(response.usage)
@@ -142,12 +143,12 @@ class ObservedModel(Model):
             SecondModelCallError: There was one already.
         """
         self._begin_call()
-        call_ids = _CallIds(_input_items(args, kwargs))
+        repair = _CallRepair(_input_items(args, kwargs))
         try:
             events = self._inner.stream_response(*args, **kwargs)
             try:
                 async for event in events:
-                    yield self._observed(event, call_ids)
+                    yield self._observed(event, repair)
             finally:
                 close = getattr(events, "aclose", None)
                 if close is not None:
@@ -161,7 +162,7 @@ class ObservedModel(Model):
         self._log.call_count += 1
         self._log.ended.clear()
 
-    def _observed(self, event: TResponseStreamEvent, call_ids: _CallIds) -> TResponseStreamEvent:
+    def _observed(self, event: TResponseStreamEvent, repair: _CallRepair) -> TResponseStreamEvent:
         response = getattr(event, "response", None)
         if response is not None:
             self._log.response_model = getattr(response, "model", None) or self._log.response_model
@@ -169,18 +170,18 @@ class ObservedModel(Model):
             if getattr(response, "usage", None) is not None:
                 self._log.usage = _usage(response.usage)
         if isinstance(event, ResponseOutputItemDoneEvent):
-            item = call_ids.repaired(event.item, call_ids.streamed)
+            item = repair.repaired(event.item, repair.streamed)
             return event if item is event.item else event.model_copy(update={"item": item})
         if isinstance(event, ResponseCompletedEvent):
-            output = call_ids.repaired_output(event.response.output)
+            output = repair.repaired_output(event.response.output)
             self._log.output = output
             if any(new is not old for new, old in zip(output, event.response.output, strict=True)):
                 return event.model_copy(update={"response": event.response.model_copy(update={"output": output})})
         return event
 
 
-class _CallIds:
-    """Gives a call another ID when the model left it blank or used it before: results are found by it.
+class _CallRepair:
+    """Makes calls fit to be sent back: gives one another ID when the model left it blank or used it before: results are found by it.
 
     The SDK refuses a response in which an ID repeats, and drops earlier items of a history in which one does.
     """
@@ -197,7 +198,7 @@ class _CallIds:
         return [self.repaired(item, seen) for item in output]
 
     def repaired(self, item: Any, seen: Counter[str]) -> Any:
-        """The item, or a copy with another ID; `seen` counts the IDs that came before it."""
+        """The item, or a repaired copy; `seen` counts the IDs that came before it."""
         if not isinstance(item, ResponseFunctionToolCall):
             return item
         original = item.call_id or ""
@@ -206,7 +207,11 @@ class _CallIds:
         call_id = self._given.get(key)
         if call_id is None:
             call_id = self._given[key] = self._unused(original)
-        return item if call_id == item.call_id else item.model_copy(update={"call_id": call_id})
+        # The SDK takes a hash of the arguments, which a lone surrogate has not.
+        arguments = sanitize_json_text(item.arguments or "")
+        if (call_id, arguments) == (item.call_id, item.arguments):
+            return item
+        return item.model_copy(update={"call_id": call_id, "arguments": arguments})
 
     def _unused(self, wanted: str) -> str:
         base = wanted.strip() or "call"

@@ -63,7 +63,13 @@ from dex_agents_openai_agents.step_agent import (
     resolve_tools,
 )
 from dex_agents_openai_agents.step_model import ModelResolver, StepModel, model_of_settings, resolve_step_model
-from dex_agents_openai_agents.stored_items import InputItem, read_stored_items, response_message, user_message
+from dex_agents_openai_agents.stored_items import (
+    InputItem,
+    has_content,
+    read_stored_items,
+    response_message,
+    user_message,
+)
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
@@ -269,9 +275,9 @@ class OpenAIAgentsRunner:
             return self._refusal(turn, position, answer.trip, log.step_usage, log)
         effects = await mcp_tool_effects(agent, wrapper) if answer.calls else {}
         calls = CallDeferral(turn, agent, offered, approvals, effects).deferred_calls(answer.calls)
-        said = (
-            (response_message(answer.items, agent=agent.name, model=model.label, calls=calls),) if answer.items else ()
-        )
+        said: tuple[FrameworkMessage, ...] = ()
+        if has_content(answer.items):
+            said = (response_message(answer.items, agent=agent.name, model=model.label, calls=calls),)
         new_messages = (*position.results, *said)
         if answer.is_final:
             return TurnCompleted(new_messages=new_messages, usage=log.step_usage, model_call_metadata=log.metadata)

@@ -15,6 +15,7 @@ from dex_agents.session.sanitizer import sanitize_json_value, sanitize_text
 __all__ = [
     "InputItem",
     "StoredItems",
+    "has_content",
     "item_to_json",
     "read_stored_items",
     "response_message",
@@ -115,6 +116,11 @@ def response_message(
         ),
         framework_item=_encode(StoredItems(items=repaired, agent=agent, model=model)),
     )
+
+
+def has_content(items: Iterable[InputItem]) -> bool:
+    """Whether there is anything that can be sent back: providers refuse an output of nothing but empty messages."""
+    return any(item.get("type", "message") != "message" or _texts([item], "message", "content") for item in items)
 
 
 def item_to_json(item: Any) -> InputItem:

@@ -11,13 +11,17 @@ from typing import Any, Literal, TypeAlias
 from agents import (
     Agent,
     FunctionTool,
+    ItemHelpers,
     MaxTurnsExceeded,
     RunConfig,
     RunContextWrapper,
     RunHooks,
     Runner,
     Tool,
+    ToolGuardrailFunctionOutput,
     ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrail,
+    ToolOutputGuardrailData,
     ToolOutputGuardrailTripwireTriggered,
     ToolsToFinalOutputResult,
     UserError,
@@ -31,8 +35,10 @@ from openai.types.responses import (
 )
 
 from dex_agents import DeferredToolExecution, ToolEffect, ToolExecutionError, ToolExecutionResult
+from dex_agents.session.argument_validation import ArgumentValidator
+from dex_agents.session.texts import invalid_arguments_text
 from dex_agents_openai_agents.canned_model import CannedModel
-from dex_agents_openai_agents.private_names import failure_error_function, replace_failure_error_function
+from dex_agents_openai_agents.private_names import agent_of_tool, failure_error_function, replace_failure_error_function
 from dex_agents_openai_agents.run_hooks import StepAgentHooks, StepRunHooks
 from dex_agents_openai_agents.run_state import CallReference
 from dex_agents_openai_agents.step_agent import find_function_tool, resolve_maybe_awaitable
@@ -193,7 +199,16 @@ def _runnable(tool: Tool, call: DeferredToolExecution, tool_errors: ToolErrors, 
         reported.append(text)
         return text
 
-    replace_failure_error_function(runnable, report)
+    async def report_arguments(context: RunContextWrapper[Any], error: Exception) -> str:
+        try:
+            return await report(context, error)
+        except ModelBehaviorError:
+            # The model's fault, which another attempt with the same arguments cannot mend.
+            raise ToolExecutionError(_arguments_problem(tool, call.tool_call.arguments_to_run, error)) from error
+
+    # An agent that is used as a tool has a model of its own, which may do better at another attempt.
+    replace_failure_error_function(runnable, report if agent_of_tool(tool) else report_arguments)
+    runnable.tool_output_guardrails = [*(tool.tool_output_guardrails or ()), _RENDERABLE]
     if call.tool_call.effect is not ToolEffect.READ and tool.timeout_error_function is None:
         # A write that ran out of time may have taken effect, which is more than a text about time.
         runnable.timeout_behavior = "raise_exception"
@@ -208,6 +223,29 @@ async def _nothing(context: Any, arguments: str) -> str:
 _BARE_TOOL = FunctionTool(
     name="bare", description="", params_json_schema={}, on_invoke_tool=_nothing, strict_json_schema=False
 )
+
+
+def _arguments_problem(tool: FunctionTool, arguments: str, error: Exception) -> str:
+    """What is wrong with arguments, by the schema when the SDK does not say."""
+    problems = ArgumentValidator(tool.params_json_schema).problems(json.loads(arguments))
+    return invalid_arguments_text(tool.name, "; ".join(problems) or str(error))
+
+
+def _check_renderable(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+    """Find out what the SDK cannot turn into text while it can still be said that the tool ran."""
+    call = data.context.tool_call
+    try:
+        if call is not None:
+            ItemHelpers.tool_call_output_item(call, data.output)
+    except Exception as error:  # whatever user code raises here must not look like a failed attempt
+        raise ToolExecutionError(
+            f"The tool {data.context.tool_name} ran to its end, but its result of type {type(data.output).__name__} "
+            f"cannot be turned into text ({type(error).__name__}: {error}). What the tool did has taken effect."
+        ) from error
+    return ToolGuardrailFunctionOutput.allow()
+
+
+_RENDERABLE: ToolOutputGuardrail[Any] = ToolOutputGuardrail(guardrail_function=_check_renderable, name="renderable")
 
 
 def _nested_approval_error(tool_name: str, interruptions: Sequence[Any]) -> ToolExecutionError:
