@@ -41,9 +41,13 @@ def taken_handoff(calls: Sequence[tuple[AgentToolCall, CallReference]]) -> Agent
 
 
 def unstored_result_messages(calls: Sequence[tuple[AgentToolCall, CallReference]]) -> tuple[FrameworkMessage, ...]:
-    """The results of a model step's calls; they are stored with what the model says next."""
+    """The results of a model step's calls, in the SDK's order: those of handoffs last, and last the one that was taken.
+
+    They are stored with what the model says next.
+    """
     taken = taken_handoff(calls)
-    return tuple(_message(call, reference, taken) for call, reference in calls)
+    ordered = sorted(calls, key=lambda entry: (entry[1].kind == "handoff", entry[0] is taken))
+    return tuple(_message(call, reference, taken) for call, reference in ordered)
 
 
 def _message(call: AgentToolCall, reference: CallReference, taken: AgentToolCall | None) -> FrameworkMessage:

@@ -82,7 +82,13 @@ async def conversation_items(
         items = await _filtered(handoff, items, agents, run_config, context)
     if note is not None and note_sequence is None:
         items.append({"role": "user", "content": note})
+    if run_config.reasoning_item_id_policy == "omit":
+        items = [_without_id(item) if item.get("type") == "reasoning" else item for item in items]
     return with_missing_results(items)
+
+
+def _without_id(item: InputItem) -> InputItem:
+    return {key: value for key, value in item.items() if key != "id"}
 
 
 async def _filtered(

@@ -58,14 +58,14 @@ class CallDeferral:
             return self._hosted_mcp_call(raw)
         if kind in _NON_FUNCTION_KINDS:
             return self._item_call(raw, next(known for known in _NON_FUNCTION_KINDS if known == kind))
-        return self._function_call(raw, call.is_known)
+        return self._function_call(raw, call.error)
 
-    def _function_call(self, raw: dict[str, Any], is_known: bool) -> DeferredToolCall:
+    def _function_call(self, raw: dict[str, Any], error: str | None) -> DeferredToolCall:
         name, call_id = str(raw["name"]), str(raw["call_id"])
         namespace = raw.get("namespace")
         kind: CallKind = "function_call"
         schema: str | None = None
-        if not is_known:
+        if error is not None:
             kind, policy = "unknown_tool", _UNKNOWN_TOOL_POLICY
         elif name in self._offered.built_in:
             kind, policy = "built_in", BUILT_IN_TOOL_POLICY
@@ -90,6 +90,7 @@ class CallDeferral:
                     call_id=call_id,
                     namespace=namespace,
                     raw={"caller": raw["caller"]} if is_program_call else None,
+                    error=error,
                 )
             ),
             arguments_schema=schema,

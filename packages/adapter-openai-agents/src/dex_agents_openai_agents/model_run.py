@@ -43,11 +43,11 @@ class RawCall:
 
     Attributes:
         item: The model's own item.
-        is_known: Whether the agent has such a tool.
+        error: What the SDK tells the model about a call of a tool that the agent has not; None for every other call.
     """
 
     item: Any
-    is_known: bool = True
+    error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,11 @@ def _answer(new_items: Sequence[RunItem], interruptions: Sequence[Any], *, is_fi
     """Split a run's items into what the model said and what it asked for."""
     said = [item for item in new_items if item.type not in ("tool_approval_item", "tool_call_output_item")]
     # The SDK answers a call of an unknown tool itself; in a session that is a call that fails.
-    answered = {_field(item.raw_item, "call_id") for item in new_items if item.type == "tool_call_output_item"}
+    answered = {
+        _field(item.raw_item, "call_id"): str(_field(item.raw_item, "output"))
+        for item in new_items
+        if item.type == "tool_call_output_item"
+    }
     waiting = {_call_id(item.raw_item) for item in interruptions}
     calls = []
     for item in said:
@@ -166,7 +170,7 @@ def _answer(new_items: Sequence[RunItem], interruptions: Sequence[Any], *, is_fi
         if call_id in waiting:
             calls.append(RawCall(item=item.raw_item))
         elif call_id in answered and _field(item.raw_item, "type") == "function_call":
-            calls.append(RawCall(item=item.raw_item, is_known=False))
+            calls.append(RawCall(item=item.raw_item, error=answered[call_id]))
     return ModelAnswer(items=[item_to_json(item) for item in said], calls=tuple(calls), is_final=is_final and not calls)
 
 

@@ -181,9 +181,10 @@ class ObservedModel(Model):
 
 
 class _CallRepair:
-    """Makes calls fit to be sent back: gives one another ID when the model left it blank or used it before: results are found by it.
+    """Makes calls fit to be sent back: one whose ID is blank or was used before gets another.
 
-    The SDK refuses a response in which an ID repeats, and drops earlier items of a history in which one does.
+    Results are found by the ID. The SDK refuses a response in which one repeats, and drops earlier items of a history
+    in which one does.
     """
 
     def __init__(self, history: Sequence[Any]) -> None:

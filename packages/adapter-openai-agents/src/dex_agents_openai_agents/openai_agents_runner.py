@@ -212,7 +212,7 @@ class OpenAIAgentsRunner:
         name = call.tool_call.tool_name
         agent = self.agents.get(reference.agent)
         if agent is None or reference.kind == "unknown_tool":
-            raise ToolExecutionError(unknown_tool_text(name))
+            raise ToolExecutionError(reference.error or unknown_tool_text(name))
         if reference.kind == "mcp_approval_request":
             return ToolExecutionResult(output="approved")
         context = await self._context(SessionStep(flow_id=call.flow_id, turn_id=call.turn_id, tool_name=name))

@@ -71,12 +71,14 @@ class CallReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         call_id: The ID under which the model expects the result.
         namespace: The tool's namespace.
         raw: The model's own item, for kinds that are no function call, and for calls that a program makes.
+        error: What the model reads of a call of a tool that the agent has not.
         version: Version of the shape.
     """
 
     agent: str
     kind: CallKind
     call_id: str
+    error: str | None = None
     namespace: str | None = None
     raw: dict[str, Any] | None = None
     version: int = 1
