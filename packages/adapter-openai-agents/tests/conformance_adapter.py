@@ -229,7 +229,7 @@ class Adapter(AdapterConformance):
     """Everything but questions inside tools and polled remote work."""
 
     framework = "openai-agents"
-    capabilities = frozenset(Capability) - {Capability.TOOL_QUESTIONS, Capability.TOOL_TASKS, Capability.COMPACTION}
+    capabilities = frozenset(Capability) - {Capability.TOOL_QUESTIONS, Capability.TOOL_TASKS}
     result_texts = {
         "text": "plain text",
         "empty_text": "",

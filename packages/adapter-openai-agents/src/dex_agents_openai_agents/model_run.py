@@ -75,7 +75,7 @@ async def run_model_once(
     run_config: RunConfig,
     hooks: RunHooks[Any] | None,
     log: ModelCallLog,
-    events: AgentEventWriter,
+    events: AgentEventWriter | None,
     is_streaming: bool,
 ) -> ModelAnswer:
     """Run an agent whose tools are all deferred until its model answered once.
@@ -87,7 +87,7 @@ async def run_model_once(
         run_config: The step's run config; its model writes to `log`.
         hooks: The step's hooks.
         log: What is known of the model call.
-        events: Receives text and reasoning as they come.
+        events: Receives text and reasoning as they come; None when nobody shall see them.
         is_streaming: Whether the model streams.
 
     Raises:
@@ -124,12 +124,12 @@ async def run_model_once(
     return _answer(result.new_items, result.interruptions, is_final=not result.interruptions)
 
 
-async def _consume(result: RunResultStreaming, log: ModelCallLog, events: AgentEventWriter) -> None:
+async def _consume(result: RunResultStreaming, log: ModelCallLog, events: AgentEventWriter | None) -> None:
     """Pass deltas on until the run has ended; a cancelled step leaves neither a task nor a request behind."""
     is_complete = False
     try:
         async for event in result.stream_events():
-            if event.type == "raw_response_event":
+            if events is not None and event.type == "raw_response_event":
                 _write_delta(event.data, events)
         is_complete = True
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,10 +10,13 @@ from typing import Any, Literal
 from agents import Agent, RunConfig, RunContextWrapper, RunHooks
 
 from dex_agents import (
+    AgentMessage,
     AgentToolCall,
     AgentTurnContext,
     AgentTurnOutcome,
     AgentUsage,
+    ContextSummaryRequest,
+    ContextSummaryResult,
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
@@ -33,7 +37,8 @@ from dex_agents_openai_agents.call_results import (
     taken_handoff,
     unstored_result_messages,
 )
-from dex_agents_openai_agents.conversation import conversation_items, last_sequence
+from dex_agents_openai_agents.context_compaction import compaction_cutoff, summary_agent, summary_items
+from dex_agents_openai_agents.conversation import conversation_items, last_sequence, plan_note, summary_note
 from dex_agents_openai_agents.deferral import CallDeferral, mcp_tool_effects
 from dex_agents_openai_agents.guardrails import (
     DEFAULT_GUARDRAIL_REFUSAL,
@@ -70,6 +75,7 @@ from dex_agents_openai_agents.stored_items import (
     response_message,
     user_message,
 )
+from dex_agents_openai_agents.token_estimate import agent_tokens, messages_tokens, text_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
@@ -235,6 +241,50 @@ class OpenAIAgentsRunner:
                 tool_errors=self._tool_errors,
             )
 
+    def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
+        """About how many tokens the turn's next model call reads, from lengths.
+
+        Raises:
+            TurnRefusedError: The session is another runner's.
+        """
+        position = self._position(turn)
+        notes = text_tokens(summary_note(turn.context_summary)) + text_tokens(plan_note(turn))
+        offered = agent_tokens(position.agent, turn.enabled_built_in_tools)
+        return notes + offered + messages_tokens(turn.messages) + messages_tokens(position.results)
+
+    def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
+        """The last message to summarise, so that about the budget stays; see `compaction_cutoff`."""
+        pending = messages_tokens(unstored_result_messages(previous_calls(turn)))
+        return compaction_cutoff(turn.messages, turn.turn_id, retained_token_budget, pending)
+
+    async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
+        """Make one model call without tools; nothing of it streams to the user.
+
+        Raises:
+            TurnRefusedError: The provider refused the request, or the session is another runner's.
+            Exception: Whatever else came out of the model or the SDK.
+        """
+        agent = self._last_agent(request.messages) or self._first_agent
+        model = resolve_step_model(agent, self._run_config, self._resolve_model, request.session_settings)
+        log = ModelCallLog()
+        config = dataclasses.replace(
+            model.run_config(self._session_config(request.flow_id, request.turn_id), log, is_first_call=False),
+            output_guardrails=None,
+            call_model_input_filter=None,
+        )
+        answer = await run_model_once(
+            summary_agent(agent),
+            summary_items(request, model.label, agent.model_settings.max_tokens),
+            context=await self._context(SessionStep(flow_id=request.flow_id, turn_id=request.turn_id)),
+            run_config=config,
+            hooks=None,
+            log=log,
+            events=None,
+            is_streaming=self._is_streaming,
+        )
+        message = response_message(answer.items, agent=agent.name, model=model.label)
+        return ContextSummaryResult(text=message.text, usage=log.step_usage, model_call_metadata=log.metadata)
+
     async def _ask_model(
         self,
         turn: AgentTurnContext,
@@ -373,11 +423,15 @@ class OpenAIAgentsRunner:
 
     def _agent_of_new_turn(self, turn: AgentTurnContext) -> Agent[Any]:
         if self._starts_with_last_agent:
-            for stored in reversed(read_stored_items(turn.messages)):
-                agent = self.agents.get(stored.agent or "")
-                if agent is not None:
-                    return agent
+            return self._last_agent(turn.messages) or self._first_agent
         return self._first_agent
+
+    def _last_agent(self, messages: Sequence[AgentMessage]) -> Agent[Any] | None:
+        for message in reversed(messages):
+            agent = self.agents.get(read_stored_items((message,))[0].agent or "")
+            if agent is not None:
+                return agent
+        return None
 
     def _known_agent(self, name: str) -> Agent[Any]:
         agent = self.agents.get(name)
