@@ -13,7 +13,7 @@ from agents import Agent, set_tracing_disabled
 from dex_agents import AgentEvent, AgentMessage, AgentSessionFlow, TurnResult
 from dex_agents.session.event_values import decode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
-from dex_agents.testing import AgentSessionTestClient, AgentTestEnvironment
+from dex_agents.testing import AgentSessionTestClient, AgentTestEnvironment, poll_until
 from dex_agents_openai_agents import create_openai_agents_session_flow
 
 set_tracing_disabled(True)
@@ -64,6 +64,14 @@ class LiveSession:
         found = await self._environment.engine.read_stream(SESSION, flow.streams[AGENT_EVENTS.name], limit=100_000)
         events: list[AgentEvent] = [event.value for event in found]
         return [decode_event_payload(event) for event in events if event.type == type]
+
+    async def event(self, type: str) -> dict[str, Any]:
+        """Payload of the first event of a type, once it is there."""
+
+        async def read() -> dict[str, Any] | None:
+            return next(iter(await self.events(type)), None)
+
+        return await poll_until(read, awaited=f"an event {type}")
 
     async def streamed_text(self) -> str:
         """All text deltas."""
