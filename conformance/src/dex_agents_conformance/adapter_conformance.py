@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dex_agents_conformance.cases.approvals import ApprovalCases
+from dex_agents_conformance.cases.built_in_tools import BuiltInToolCases
 from dex_agents_conformance.cases.determinism import DeterminismCases
 from dex_agents_conformance.cases.model_output import ModelOutputCases
+from dex_agents_conformance.cases.questions import QuestionCases
 from dex_agents_conformance.cases.streaming import StreamingCases
 from dex_agents_conformance.cases.tool_results import ToolResultCases
 from dex_agents_conformance.cases.turn_control import TurnControlCases
@@ -26,6 +28,8 @@ class AdapterConformance(
     StreamingCases,
     UsageCases,
     DeterminismCases,
+    QuestionCases,
+    BuiltInToolCases,
 ):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 

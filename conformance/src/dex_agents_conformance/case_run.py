@@ -137,6 +137,28 @@ class CaseRun:
 
         await poll_until(is_reached, awaited=f"somebody at {name!r}")
 
+    async def skip_timer(self, step_type: str, *, session_id: str = SESSION) -> None:
+        """End the timer for which a Step of this type waits, once there is one: time passes without passing.
+
+        Args:
+            step_type: `AwaitTimer` of a durable wait, `PollToolTask`, `AwaitQuestionAnswer` or `AwaitToolApproval`.
+            session_id: The session.
+
+        Raises:
+            TimeoutError: No such Step waits for a timer.
+        """
+        engine = self.environment.engine
+
+        async def is_skipped() -> bool:
+            open_steps = (await engine.describe_flow(session_id)).open_steps
+            waiting = [step.step_execution_id for step in open_steps if step.step_type == step_type]
+            for step_execution_id in waiting:
+                if await engine.skip_timer(session_id, step_execution_id):
+                    return True
+            return False
+
+        await poll_until(is_skipped, awaited=f"a timer of {step_type}")
+
     # Worker processes
 
     async def start_worker(self, build: str = "current") -> KillableWorkerProcess:

@@ -77,7 +77,6 @@ class ScriptedReply:
         parts_before_gate: How many parts it streams before it waits there.
         fails_behind_gate: Whether a failure happens after the streamed parts instead of before.
         delta_characters: Texts stream in pieces of this many characters.
-        model: Model name that must have been asked, where a case changes models; None for the script's own.
     """
 
     parts: tuple[ReplyPart, ...] = ()
@@ -89,7 +88,6 @@ class ScriptedReply:
     parts_before_gate: int = 0
     fails_behind_gate: bool = False
     delta_characters: int = 7
-    model: str | None = None
 
     @property
     def text(self) -> str:
@@ -154,7 +152,8 @@ class ConversationScript:
         built_in_tools: The session's own tools to offer.
         plan_mode_enabled: Whether messages may ask for a planning turn.
         compaction: When earlier messages are summarised.
-        summary_text: What the model says when it is asked for a summary.
+        summaries: What the model says when it is asked for a summary: the first one, then the one behind each earlier
+            summary that the request carries; the last one from there on.
         interrupt_deadline: How long an approval waits.
         session_options: More options of the session Flow, by name.
     """
@@ -167,7 +166,7 @@ class ConversationScript:
     built_in_tools: Sequence[str] = ()
     plan_mode_enabled: bool = False
     compaction: CompactionPolicy | None = None
-    summary_text: str = "They talked."
+    summaries: Sequence[ScriptedReply] = (ScriptedReply(parts=(TextPart(text="They talked."),)),)
     interrupt_deadline: timedelta | None = None
     session_options: Mapping[str, Any] = field(default_factory=dict)
 

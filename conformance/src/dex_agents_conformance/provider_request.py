@@ -90,6 +90,11 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [item.text for item in self.items if isinstance(item, RequestUserText) and item.is_note]
 
     @property
+    def told(self) -> str:
+        """Notes and system prompt: a plan and a summary may stand in either."""
+        return "\n".join((self.instructions, *self.notes))
+
+    @property
     def outputs(self) -> list[RequestOutput]:
         """The model's earlier replies."""
         return [item for item in self.items if isinstance(item, RequestOutput)]

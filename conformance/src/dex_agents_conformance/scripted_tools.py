@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from dex_agents import ToolEffect
+from dex_agents import QuestionAnswer, ToolEffect, ToolInputRequested, ToolTaskPending, ToolTaskStarted
 from dex_agents.testing import FileGate, InvocationLog
 
 __all__ = ["ScriptedQuestion", "ScriptedTask", "ScriptedTool", "ScriptedToolFailure", "ToolGatePlace"]
@@ -25,10 +25,17 @@ class ScriptedToolFailure(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedQuestion:
-    """What a tool asks the user before it takes its effect; for adapters with `Capability.TOOL_QUESTIONS`."""
+    """What a tool asks the user before it takes its effect, or its remote work while it is polled.
+
+    Attributes:
+        question: What the user reads.
+        choices: Answers to choose from.
+        allows_free_text: Whether the answer may be none of them.
+    """
 
     question: str
     choices: tuple[str, ...] = ()
+    allows_free_text: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +45,18 @@ class ScriptedTask:
     Attributes:
         task_id: The remote system's handle.
         pending_polls: How many polls find it unfinished.
-        poll_interval_seconds: Wanted time between polls.
+        poll_interval_seconds: Wanted time between polls; long, because cases end it themselves.
+        broken_polls: How many polls raise `ConnectionResetError` before one is answered.
+        failure: Text of the failure for the model with which the work ends.
+        question: What the first poll asks the user; for adapters with `Capability.TOOL_QUESTIONS` too.
     """
 
     task_id: str
     pending_polls: int = 1
-    poll_interval_seconds: float = 1.0
+    poll_interval_seconds: float = 3_600.0
+    broken_polls: int = 0
+    failure: str | None = None
+    question: ScriptedQuestion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +79,9 @@ class ScriptedTool:
         gate: Name of a `FileGate` at which it waits.
         gate_place: Whether it waits before or behind its effect.
         is_blocking: Whether it is a plain function that blocks its thread (`Capability.BLOCKING_TOOLS`).
-        question: What it asks the user first.
-        task: The remote work it starts.
+        questions: What it asks the user before its effect, one after the other. The answers, joined by `, `, are the
+            value it runs with (`Capability.TOOL_QUESTIONS`).
+        task: The remote work it starts (`Capability.TOOL_TASKS`): `run` returns `ToolTaskStarted`.
         requires_value: Whether the parameter has no default, so that the schema requires it.
     """
 
@@ -85,7 +99,7 @@ class ScriptedTool:
     gate: str | None = None
     gate_place: ToolGatePlace = "after_effect"
     is_blocking: bool = False
-    question: ScriptedQuestion | None = None
+    questions: tuple[ScriptedQuestion, ...] = ()
     task: ScriptedTask | None = None
     requires_value: bool = False
 
@@ -133,16 +147,38 @@ class ScriptedTool:
             gate.pass_through_blocking()
         return self._result(value)
 
-    def poll_task(self) -> bool:
-        """Whether the remote work has ended; counts the poll.
+    def poll_task(self, answers: Sequence[QuestionAnswer] = ()) -> ToolTaskPending | ToolInputRequested | str:
+        """Ask once how the remote work is.
+
+        Args:
+            answers: How its questions ended, oldest first.
+
+        Returns:
+            `ToolTaskPending`, `ToolInputRequested`, or the finished work's text: `returns`, or the tool's name with the
+            answer to its question.
 
         Raises:
+            ScriptedToolFailure: The work failed.
+            ConnectionResetError: The poll broke.
             ValueError: The tool has no task.
         """
-        if self.task is None:
-            raise ValueError(f"the tool {self.name} has no task")
-        self.log.record(self.task.task_id, "poll")
-        return self.log.count("poll")[self.task.task_id] > self.task.pending_polls
+        task = self._task()
+        self.log.record(task.task_id, "poll")
+        if self.log.count("poll")[task.task_id] <= task.broken_polls:
+            raise ConnectionResetError(f"the poll of {self.name} broke")
+        if task.question is not None and not answers:
+            asked = task.question
+            return ToolInputRequested(
+                question=asked.question, choices=asked.choices, allows_free_text=asked.allows_free_text
+            )
+        self.log.record(task.task_id, "answered_poll")
+        if self.log.count("answered_poll")[task.task_id] <= task.pending_polls:
+            return ToolTaskPending(poll_interval_seconds=task.poll_interval_seconds)
+        if task.failure is not None:
+            raise ScriptedToolFailure(task.failure)
+        if answers:
+            return f"{self.name}:{answers[-1].answer or answers[-1].resolution}"
+        return str(self.returns)
 
     def cancel_task(self) -> None:
         """Stop the remote work.
@@ -150,9 +186,12 @@ class ScriptedTool:
         Raises:
             ValueError: The tool has no task.
         """
+        self.log.record(self._task().task_id, "cancel")
+
+    def _task(self) -> ScriptedTask:
         if self.task is None:
             raise ValueError(f"the tool {self.name} has no task")
-        self.log.record(self.task.task_id, "cancel")
+        return self.task
 
     def _take_effect(self, value: str, idempotency_key: str) -> None:
         self.log.record(self.name, "effect")
@@ -164,6 +203,8 @@ class ScriptedTool:
             raise ConnectionResetError(f"{self.name} broke")
         if self.failure is not None:
             raise ScriptedToolFailure(self.failure)
+        if self.task is not None:
+            return ToolTaskStarted(task_id=self.task.task_id, poll_interval_seconds=self.task.poll_interval_seconds)
         if self.make_result is not None:
             return self.make_result()
         return f"{self.name}:{value}" if self.echoes_value else self.returns

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from dex_agents.testing import FileGate
-from dex_agents_conformance.conversation_script import ConversationScript, ScriptedReply, TextPart
+from dex_agents_conformance.conversation_script import ConversationScript, ScriptedReply
 from dex_agents_conformance.provider_request import ProviderRequest, RequestOutput, RequestUserText
 from dex_agents_conformance.strict_transcript import ProviderRule, Violation, find_violations
 
@@ -38,7 +38,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         request: What was asked.
-        position: Which reply of the script it is: `<user text>#<number of the reply>`, or `summary`.
+        position: Which reply of the script it is: `<user text>#<number of the reply>`, or
+            `summary#<number of the summary>`.
         process: ID of the process that asked.
     """
 
@@ -189,15 +190,39 @@ class StrictProvider:
 
     def _reply(self, request: ProviderRequest) -> tuple[str, ScriptedReply | None]:
         if request.is_summary_request:
-            return "summary", ScriptedReply(parts=(TextPart(text=self._script.summary_text),))
+            return self._summary(request)
+        user_text, number = self._place(request)
+        replies = self._script.replies.get(user_text, ())
+        return f"{user_text}#{number}", replies[number] if number < len(replies) else None
+
+    def _summary(self, request: ProviderRequest) -> tuple[str, ScriptedReply]:
+        summaries = self._script.summaries
+        said = [summary.text for summary in summaries]
+        known = (number for number, text in enumerate(said, 1) if text.strip() and text in request.told)
+        number = min(max(known, default=0), len(summaries) - 1)
+        return f"summary#{number}", summaries[number]
+
+    def _place(self, request: ProviderRequest) -> tuple[str, int]:
+        """The user text that is answered, and how many replies to it there are already."""
         user_text, number = "", 0
         for item in request.items:
             if isinstance(item, RequestUserText) and not item.is_note:
                 user_text, number = item.text, 0
             elif isinstance(item, RequestOutput):
                 number += 1
-        replies = self._script.replies.get(user_text, ())
-        return f"{user_text}#{number}", replies[number] if number < len(replies) else None
+        if user_text or self._script.repeats_tool_call_ids:
+            return user_text, number
+        # A long turn was summarised in its middle, its user text with it: its calls still tell the place.
+        for output in reversed(request.outputs):
+            for said, replies in self._script.replies.items():
+                for number, reply in enumerate(replies):
+                    if output.tool_calls and output.tool_calls[0].tool_call_id in _ids(reply):
+                        return said, number + 1
+        return user_text, number
+
+
+def _ids(reply: ScriptedReply) -> list[str]:
+    return [call.tool_call_id for call in reply.tool_calls]
 
 
 def _encodable(request: ProviderRequest) -> ProviderRequest:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dex_agents import AgentSessionFlow, ModelCallMetadata, ToolExecutionError, ToolTaskPending, ToolTaskStarted
+from dex_agents import AgentSessionFlow, ModelCallMetadata, ToolExecutionError
 from dex_agents_conformance import (
     AdapterConformance,
     Capability,
@@ -128,15 +128,14 @@ def _function_tool(tool: ScriptedTool) -> FunctionTool[..., Any]:
         options["effect"], options["requires_approval"] = tool.effect, tool.requires_approval
 
     async def run(value: str, context: ToolCallContext) -> Any:
-        if tool.question is not None:
-            value = context.ask_user(tool.question.question, choices=tool.question.choices)
+        answers = [
+            context.ask_user(asked.question, choices=asked.choices, allows_free_text=asked.allows_free_text)
+            for asked in tool.questions
+        ]
         try:
-            result = await tool.run(value, idempotency_key=context.idempotency_key)
+            return await tool.run(", ".join(answers) or value, idempotency_key=context.idempotency_key)
         except ScriptedToolFailure as failure:
             raise ToolExecutionError(str(failure)) from failure
-        if tool.task is None:
-            return result
-        return ToolTaskStarted(task_id=tool.task.task_id, poll_interval_seconds=tool.task.poll_interval_seconds)
 
     def run_blocking(value: str, context: ToolCallContext) -> Any:
         try:
@@ -153,10 +152,10 @@ def _function_tool(tool: ScriptedTool) -> FunctionTool[..., Any]:
 
 
 def _poll(tool: ScriptedTool, context: ToolTaskContext) -> Any:
-    assert tool.task is not None
-    if tool.poll_task():
-        return tool.returns
-    return ToolTaskPending(poll_interval_seconds=tool.task.poll_interval_seconds)
+    try:
+        return tool.poll_task(context.input_answers)
+    except ScriptedToolFailure as failure:
+        raise ToolExecutionError(str(failure)) from failure
 
 
 class Adapter(AdapterConformance):
