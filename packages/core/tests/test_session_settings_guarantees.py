@@ -258,6 +258,19 @@ def test_no_call_of_the_last_model_call_runs_whatever_it_is(tool_name: str) -> N
     )
 
 
+def test_a_limit_that_a_deploy_removed_in_its_last_model_call_still_ends_the_turn_and_says_no_none() -> None:
+    driver = started(turn_limits=TurnLimits(model_calls=1))
+    finish_model(driver, asks(wanted("c1")))
+    driver.succeed(driver.attempt_of("CallTool"), ToolCallSucceeded(output="ok"))
+    assert payloads(driver, "turn_limit_reached") == [{"limit": "model_calls", "value": 1}]
+    other = SessionDriver(AgentSessionOptions())
+    other.store, other.now, other.running = driver.store, driver.now, driver.running
+    finish_model(other, asks(wanted("c2")))
+    error = state_of(other).last_turn_error
+    assert error is not None
+    assert error.message == "The tool call was not run: this turn reached its limit of model calls."
+
+
 def test_a_limit_is_said_once_and_counts_anew_in_the_next_turn() -> None:
     driver = started(turn_limits=TurnLimits(model_calls=1, total_tokens=1))
     finish_model(driver, asks(wanted("c1")))

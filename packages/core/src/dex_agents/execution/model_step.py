@@ -23,8 +23,7 @@ from dex_agents.runner import (
 from dex_agents.session.ingress import RunnerContractError, model_step_outcome, refused_model_step
 from dex_agents.session.outcomes import ModelStepNeedsCompaction, ModelStepOutcome, ModelStepSnapshot
 from dex_agents.session.persistence import AGENT_EVENTS
-from dex_agents.session.texts import turn_limit_text
-from dex_agents.session.turn_limits import limits_in_force
+from dex_agents.session.turn_limits import limits_in_force, reached_limit_text
 from dex_flow import Activity
 
 _LOG = logging.getLogger(__name__)
@@ -93,12 +92,8 @@ class RunnerModelStepExecution:
 
 
 def _turn_limit_text(snapshot: ModelStepSnapshot) -> str | None:
-    limit = snapshot.state.turn_limit_reached
-    if limit is None:
-        return None
-    return turn_limit_text(
-        limit, getattr(limits_in_force(snapshot.options.turn_limits, snapshot.session_settings), limit)
-    )
+    limits = limits_in_force(snapshot.options.turn_limits, snapshot.session_settings)
+    return reached_limit_text(snapshot.state, limits)
 
 
 def build_turn_context(

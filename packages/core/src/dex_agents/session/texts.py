@@ -86,9 +86,10 @@ def context_summary_omission_note(omitted_count: int) -> str:
     return f"{NOTE_PREFIX} The {omitted_count} oldest messages are left out because they do not fit."
 
 
-def turn_limit_text(limit: str, value: int) -> str:
-    """A call the model asked for after its turn reached a limit."""
-    return f"The tool call was not run: this turn reached its limit of {value} {limit.replace('_', ' ')}."
+def turn_limit_text(limit: str, value: int | None) -> str:
+    """A call the model asked for after its turn reached a limit; a value of None is one a deploy took away since."""
+    of = "" if value is None else f"{value} "
+    return f"The tool call was not run: this turn reached its limit of {of}{limit.replace('_', ' ')}."
 
 
 def unknown_tool_text(tool_name: str) -> str:

@@ -8,9 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dex_agents.session.option_checks import LONGEST_DURATION, check_whole_number
+from dex_agents.session.texts import turn_limit_text
 from dex_agents.session.values import AgentState
 
-__all__ = ["TURN_LIMITS_SETTING", "CrossedLimit", "TurnLimits", "crossed_limit", "limits_in_force"]
+__all__ = [
+    "TURN_LIMITS_SETTING",
+    "CrossedLimit",
+    "TurnLimits",
+    "crossed_limit",
+    "limits_in_force",
+    "reached_limit_text",
+]
 
 #: The session setting that replaces the option's limits, field by field.
 TURN_LIMITS_SETTING = "turn_limits"
@@ -84,3 +92,15 @@ def limits_in_force(limits: TurnLimits, settings: Mapping[str, Any]) -> TurnLimi
     if unknown:
         raise ValueError(f"session_settings.{TURN_LIMITS_SETTING} has no limit {', '.join(unknown)}")
     return TurnLimits(**{**known, **setting})
+
+
+def reached_limit_text(state: AgentState, limits: TurnLimits) -> str | None:
+    """What a call is told that the active turn's last model call asked for; None before a limit is reached.
+
+    Args:
+        state: The session's state.
+        limits: Those in force now.
+    """
+    if state.turn_limit_reached is None:
+        return None
+    return turn_limit_text(state.turn_limit_reached, getattr(limits, state.turn_limit_reached))

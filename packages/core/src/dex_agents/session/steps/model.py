@@ -35,12 +35,11 @@ from dex_agents.session.step_types import (
     RESUME_TURN,
     RUN_MODEL,
 )
-from dex_agents.session.texts import turn_limit_text
 from dex_agents.session.tool_calls import turn_records
 from dex_agents.session.transition_rules import STEP_GRAPH
 from dex_agents.session.transitions import active_turn, add_usage, clear_turn, reply_count, session_state
 from dex_agents.session.turn_control import pending_turn_control, wake_waiting_calls
-from dex_agents.session.turn_limits import TurnLimits, crossed_limit, limits_in_force
+from dex_agents.session.turn_limits import TurnLimits, crossed_limit, limits_in_force, reached_limit_text
 from dex_agents.session.values import AgentState, AgentStatus, TurnError
 from dex_flow import (
     Activity,
@@ -200,10 +199,7 @@ class RunModel(ActivityStep[None, ModelStepSnapshot, ModelStepOutcome]):
 
     def _limit_text(self, view: StateView, state: AgentState, turn: str) -> str | None:
         """What a call is told that the turn's last model call asked for; None before a limit is reached."""
-        if state.turn_limit_reached is None:
-            return None
-        value = getattr(self._limits(view, turn), state.turn_limit_reached)
-        return turn_limit_text(state.turn_limit_reached, value)
+        return None if state.turn_limit_reached is None else reached_limit_text(state, self._limits(view, turn))
 
 
 def _limit_error(turn: str, text: str) -> TurnError:
