@@ -39,6 +39,13 @@ def drafted() -> SessionDriver:
     return driver
 
 
+def started_elsewhere(driver: SessionDriver) -> SessionDriver:
+    """The session after a deploy whose options have no plans."""
+    other = SessionDriver()
+    other.store, other.now, other.running = driver.store, driver.now, driver.running
+    return other
+
+
 def plan_of(driver: SessionDriver) -> AgentPlan:
     plan = driver.snapshot().plan
     assert plan is not None
@@ -141,6 +148,16 @@ def test_a_planning_turn_runs_no_other_call_whatever_it_is(call: dict[str, Any])
     assert payloads(driver, "interrupt_raised") == []
 
 
+def test_a_planning_turn_runs_no_tool_of_the_agent_that_is_named_like_the_built_in() -> None:
+    driver = planner()
+    assert driver.send("Plan it", plan_mode=True)
+    other = started_elsewhere(driver)
+    finish_model(other, asks(PENDING))
+    (seen,) = other.snapshot_of(other.attempt_of("RunModel")).tool_calls
+    assert (seen.status, tool_result_text(seen)) == ("rejected", TOOL_CALL_NOT_RUN_IN_PLANNING_TURN)
+    assert payloads(other, "tool_call_started") == []
+
+
 def test_a_planning_turn_that_answers_in_text_leaves_no_draft() -> None:
     driver = planner()
     assert driver.send("Plan it", plan_mode=True)
@@ -229,6 +246,18 @@ def test_a_stale_approval_runs_nothing_and_does_not_keep_the_next_revision_from_
     assert state_of(driver).interaction_mode is InteractionMode.EXECUTING
     assert payloads(driver, "plan_execution_started") == [{"revision": 2}]
     assert (PENDING_PLAN_EXECUTION.name, "") not in driver.store.attributes
+
+
+def test_the_next_revision_deletes_an_approval_of_the_one_before() -> None:
+    driver = drafted()
+    assert driver.send("Revise it")
+    driver.store.attributes[(PENDING_PLAN_EXECUTION.name, "")] = b'{"revision":1}'
+    driver.store.channels[(PLAN_EXECUTIONS.name, "1")] = {900: b'{"revision":1}'}
+    finish_model(driver, asks(todos(("new", "pending"))))
+    assert (PENDING_PLAN_EXECUTION.name, "") not in driver.store.attributes
+    assert not driver.store.channels.get((PLAN_EXECUTIONS.name, "1"))
+    finish_model(driver, answer())
+    assert driver.execute_plan(2)
 
 
 def test_an_executing_turn_runs_every_tool_and_ends_as_chat() -> None:

@@ -69,11 +69,13 @@ def defer_tool_calls(
         The records in call order, and one movement per call that is not final yet.
     """
     deferral = _Deferral(tx, turn_id, model_step_number, options, mode)
+    # A deploy may take the built-in tool away while a turn plans; an agent's own tool of its name writes no plan.
+    plans = WRITE_TODOS in options.built_in_tools
     plan_calls = sum(call.tool_name == WRITE_TODOS for call in calls)
     for order, call in enumerate(calls, first_order):
         if refusal is not None:
             deferral.refuse_call(call, order, refusal)
-        elif mode is InteractionMode.PLANNING and call.tool_name != WRITE_TODOS:
+        elif mode is InteractionMode.PLANNING and not (plans and call.tool_name == WRITE_TODOS):
             deferral.reject_call(call, order, TOOL_CALL_NOT_RUN_IN_PLANNING_TURN)
         elif call.tool_name in options.built_in_tools:
             if call.tool_name == WRITE_TODOS and plan_calls > 1:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents.session.events import emit_plan_execution_started, emit_plan_updated
-from dex_agents.session.persistence import AGENT_PLAN, PENDING_PLAN_EXECUTION
+from dex_agents.session.persistence import AGENT_PLAN, PENDING_PLAN_EXECUTION, PLAN_EXECUTIONS
 from dex_agents.session.plan_values import AgentPlan, AgentPlanStatus, AgentPlanTask, AgentPlanTaskStatus
 from dex_agents.session.texts import NOTE_PREFIX
 from dex_agents.session.values import InteractionMode
@@ -101,8 +101,17 @@ def replace_plan(
         tasks=tasks,
     )
     tx.set(AGENT_PLAN, plan)
+    _drop_stale_approval(tx, plan.revision)
     emit_plan_updated(tx, turn_id, plan)
     return plan
+
+
+def _drop_stale_approval(tx: Transaction, revision: int) -> None:
+    """No turn will ever take an approval of a revision that was replaced."""
+    pending = tx.get(PENDING_PLAN_EXECUTION)
+    if pending is not None and pending.revision != revision:
+        tx.purge_messages(PLAN_EXECUTIONS, plan_execution_key(pending.revision))
+        tx.delete(PENDING_PLAN_EXECUTION)
 
 
 def _status(tasks: tuple[AgentPlanTask, ...], interaction_mode: InteractionMode) -> AgentPlanStatus:
