@@ -16,6 +16,7 @@ from dex_agents import (
     ResolveResult,
     SendResult,
     create_agent_session_flow,
+    session_settings_size,
 )
 from dex_agents.client_results import AnswerResult, CancelResult, SteerResult
 from dex_agents.runner import FrameworkMessage
@@ -192,6 +193,22 @@ def test_starting_repairs_texts_and_passes_everything_on(
 def test_settings_must_be_a_json_object(client: AgentSessionClient, settings: Any) -> None:
     with pytest.raises(TypeError, match="session_settings must be a JSON object"):
         asyncio.run(client.start_session("order-42", session_settings=settings))
+
+
+def test_what_is_nested_deeper_than_the_stack_is_refused_in_the_clients_words(
+    client: AgentSessionClient, engine: FakeEngine
+) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="nested more than 50 levels deep"):
+        asyncio.run(client.start_session("order-42", session_settings=deep))
+    with pytest.raises(ValueError, match="nested more than 50 levels deep"):
+        asyncio.run(client.update_session_settings("order-42", deep))
+    with pytest.raises(ValueError, match="nested more than 50 levels deep"):
+        session_settings_size(deep)
+    assert not asyncio.run(client.resolve_interrupt("order-42", "turn-1.c1", approved=True, arguments=deep))
+    assert engine.calls == []
 
 
 def test_settings_have_a_size_limit(client: AgentSessionClient, engine: FakeEngine) -> None:

@@ -29,7 +29,7 @@ from dex_agents.session.rpcs import (
     UPDATE_SESSION_SETTINGS,
 )
 from dex_agents.session.sanitizer import check_text_size, sanitize_json_value, sanitize_text
-from dex_agents.session.settings import MAX_SESSION_SETTINGS_BYTES, validate_session_settings
+from dex_agents.session.settings import MAX_SESSION_SETTINGS_BYTES, nesting_problem, validate_session_settings
 from dex_agents.session.values import AgentMessage
 from dex_agents.session_ids import check_request_id, check_session_id
 from dex_flow import StreamEvent, ValueTooLargeError
@@ -78,7 +78,8 @@ class AgentSessionClient(SessionTurns, SessionDecisions):
         Raises:
             FlowAlreadyStartedError: The session exists.
             TypeError: The settings are not a JSON object.
-            ValueError: `already_started` is neither `error` nor `ignore`, or the settings have impossible turn limits.
+            ValueError: `already_started` is neither `error` nor `ignore`, or the settings have impossible turn limits
+                or are nested too deeply.
             ValueTooLargeError: They have more than 16 KiB as JSON, or the message has more than 1 MiB.
         """
         if already_started not in _ALREADY_STARTED_CHOICES:
@@ -160,7 +161,7 @@ class AgentSessionClient(SessionTurns, SessionDecisions):
 
         Raises:
             TypeError: The settings are not a JSON object.
-            ValueError: They have turn limits that cannot be.
+            ValueError: They have turn limits that cannot be, or are nested too deeply.
             ValueTooLargeError: They have more than 16 KiB as JSON.
         """
         settings = UpdateSessionSettingsInput(session_settings=_checked_settings(session_settings))
@@ -210,6 +211,8 @@ class AgentSessionClient(SessionTurns, SessionDecisions):
 
 
 def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    if (problem := nesting_problem(settings)) is not None:
+        raise ValueError(f"invalid session_settings: {problem}")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise TypeError(f"session_settings must be a JSON object: a mapping with text keys, not {settings!r}")
     repaired: dict[str, Any] = sanitize_json_value(dict(settings))

@@ -7,11 +7,12 @@ from typing import Any
 
 from dex_agents.client_connection import SessionConnection
 from dex_agents.client_results import AnswerResult, ResolveResult
+from dex_agents.session.argument_validation import MAX_DEPTH
 from dex_agents.session.changed_arguments import changed_arguments_problem
 from dex_agents.session.persistence import PENDING_INTERRUPTS
 from dex_agents.session.rpc_values import AnswerQuestionInput, ResolveInterruptInput
 from dex_agents.session.rpcs import ANSWER_QUESTION, GET_AGENT_SNAPSHOT, RESOLVE_INTERRUPT
-from dex_agents.session.sanitizer import sanitize_json_value, sanitize_text
+from dex_agents.session.sanitizer import is_deeper_than, sanitize_json_value, sanitize_text
 from dex_agents.session.tool_values import AgentInterrupt
 from dex_agents.session_ids import check_session_id
 from dex_flow import StateView
@@ -77,6 +78,8 @@ class SessionDecisions(SessionConnection):
             raise ValueError("rejection_message is for approved=False; an approval has none")
         if not approved and arguments is not None:
             raise ValueError("arguments are for approved=True; a rejected call runs with none")
+        if is_deeper_than(arguments, MAX_DEPTH):
+            return False  # as the session would say, which could not even read them
         return await self._call(
             session_id,
             RESOLVE_INTERRUPT,

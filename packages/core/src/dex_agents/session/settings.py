@@ -17,6 +17,7 @@ __all__ = [
     "MAX_SESSION_SETTINGS_BYTES",
     "SESSION_SETTINGS_SIZE_TOLERANCE_BYTES",
     "copy_settings_for_turn",
+    "nesting_problem",
     "session_settings_size",
     "settings_problem",
     "turn_settings",
@@ -36,8 +37,18 @@ def session_settings_size(settings: dict[str, Any]) -> int:
 
     Raises:
         TypeError: They cannot be written as JSON.
+        ValueError: They are nested too deeply.
     """
+    if (problem := nesting_problem(settings)) is not None:
+        raise ValueError(f"invalid session_settings: {problem}")
     return len(msgspec.json.encode(sanitize_json_value(settings)))
+
+
+def nesting_problem(settings: object) -> str | None:
+    """Why settings are nested too deeply for everything that handles them by recursion, or None."""
+    if is_deeper_than(settings, MAX_SESSION_SETTINGS_DEPTH):
+        return f"they are nested more than {MAX_SESSION_SETTINGS_DEPTH} levels deep"
+    return None
 
 
 def validate_session_settings(settings: dict[str, Any]) -> None:
@@ -63,8 +74,8 @@ def settings_problem(settings: dict[str, Any], *, tolerance: int = SESSION_SETTI
     """
     if not settings:
         return None
-    if is_deeper_than(settings, MAX_SESSION_SETTINGS_DEPTH):
-        return f"they are nested more than {MAX_SESSION_SETTINGS_DEPTH} levels deep"
+    if (problem := nesting_problem(settings)) is not None:
+        return problem
     size = session_settings_size(settings)
     if size > MAX_SESSION_SETTINGS_BYTES + tolerance:
         return f"they have {size} bytes as JSON; the limit is {MAX_SESSION_SETTINGS_BYTES} bytes"
