@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dex_agents import (
+    SUMMARY_REQUEST_TEXT,
     AgentPlan,
     AgentPlanTask,
     AgentToolCallStatus,
@@ -37,7 +38,6 @@ from dex_agents_stepwise import (
     StepwiseAgentRunner,
     TokenCounter,
 )
-from dex_agents_stepwise.context_compaction import SUMMARY_REQUEST_TEXT
 
 from .stepwise_agent import TOOLS, Agent, ask, call, say
 from .stepwise_session_driver import NOW, SessionDriver

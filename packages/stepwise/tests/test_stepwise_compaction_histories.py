@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from dex_agents import AgentMessage, CompactionPolicy, ToolCallsRequested
+from dex_agents import AgentMessage, CompactionPolicy, ToolCallsRequested, select_compaction_cutoff
 from dex_agents_stepwise import (
     AgentDefinition,
     ModelOutputItem,
@@ -20,7 +20,6 @@ from dex_agents_stepwise import (
     StepwiseAgentRunner,
     function_tool,
 )
-from dex_agents_stepwise.context_compaction import compaction_cutoff
 from dex_agents_stepwise.framework_items import decode_framework_item
 from dex_agents_stepwise.token_estimate import TokenCounts, TokenEstimator
 
@@ -175,7 +174,7 @@ def test_every_cut_of_any_history_leaves_calls_and_results_together(
         def kept_tokens(cutoff: int, history: tuple[AgentMessage, ...] = history) -> int:
             return estimator.messages(history[cutoff:]) + pending_tokens
 
-        cutoff = compaction_cutoff(history, turn_id, budget, estimator, pending_tokens)
+        cutoff = select_compaction_cutoff(history, turn_id, budget, estimator.message, pending_tokens=pending_tokens)
         possible = [message.sequence for message in history if is_cut(history, message.sequence)]
         if kept_tokens(turn_start - 1) <= budget:
             possible = [sequence for sequence in possible if sequence < turn_start]

@@ -27,6 +27,7 @@ from dex_agents import (
     ToolExecutionResult,
     TurnCompleted,
     TurnRefusedError,
+    select_compaction_cutoff,
 )
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents.session.texts import unknown_tool_text
@@ -37,7 +38,7 @@ from dex_agents_openai_agents.call_results import (
     taken_handoff,
     unstored_result_messages,
 )
-from dex_agents_openai_agents.context_compaction import compaction_cutoff, summary_agent, summary_items
+from dex_agents_openai_agents.context_compaction import summary_agent, summary_items
 from dex_agents_openai_agents.conversation import conversation_items, last_sequence, plan_note, summary_note
 from dex_agents_openai_agents.deferral import CallDeferral, mcp_tool_effects
 from dex_agents_openai_agents.guardrails import (
@@ -75,7 +76,7 @@ from dex_agents_openai_agents.stored_items import (
     response_message,
     user_message,
 )
-from dex_agents_openai_agents.token_estimate import agent_tokens, messages_tokens, text_tokens
+from dex_agents_openai_agents.token_estimate import agent_tokens, message_tokens, messages_tokens, text_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
@@ -253,9 +254,11 @@ class OpenAIAgentsRunner:
         return notes + offered + messages_tokens(turn.messages) + messages_tokens(position.results)
 
     def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
-        """The last message to summarise, so that about the budget stays; see `compaction_cutoff`."""
+        """The last message to summarise, so that about the budget stays."""
         pending = messages_tokens(unstored_result_messages(previous_calls(turn)))
-        return compaction_cutoff(turn.messages, turn.turn_id, retained_token_budget, pending)
+        return select_compaction_cutoff(
+            turn.messages, turn.turn_id, retained_token_budget, message_tokens, pending_tokens=pending
+        )
 
     async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
         """Make one model call without tools; nothing of it streams to the user.

@@ -9,12 +9,10 @@ from typing import Any
 
 from agents import Agent, FunctionTool
 
-from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentMessage, FrameworkMessage
+from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentMessage, FrameworkMessage, estimate_text_tokens
 
 __all__ = ["agent_tokens", "message_tokens", "messages_tokens", "text_tokens"]
 
-# Between English prose, 4 to 4.5 bytes per token, and JSON or code, about 3.
-_BYTES_PER_TWO_TOKENS = 7
 #: What a provider adds around each message and each tool.
 _TOKENS_PER_ITEM = 4
 #: A picture or file is not read as the base64 text that carries it.
@@ -24,7 +22,7 @@ _ATTACHMENT = re.compile(r"data:[\w.+/-]+;base64,[A-Za-z0-9+/=_-]*")
 
 def text_tokens(text: str | None) -> int:
     """Tokens of a text that is a message or a tool of its own; none without it."""
-    return _tokens(text) + _TOKENS_PER_ITEM if text else 0
+    return estimate_text_tokens(text) + _TOKENS_PER_ITEM if text else 0
 
 
 def messages_tokens(messages: Iterable[AgentMessage | FrameworkMessage]) -> int:
@@ -57,9 +55,3 @@ def agent_tokens(agent: Agent[Any], built_in_tools: Iterable[str]) -> int:
 
 def _tool_text(name: str, description: str, schema: Any) -> str:
     return f"{name}\n{description}\n{json.dumps(schema, ensure_ascii=False)}"
-
-
-def _tokens(text: str) -> int:
-    # Instructions are the application's own, and may hold what cannot be encoded.
-    size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-    return -(-size * 2 // _BYTES_PER_TWO_TOKENS)

@@ -15,6 +15,12 @@ from dex_agents.client_results import (
     TurnResult,
     TurnStatus,
 )
+from dex_agents.compaction_cuts import (
+    SUMMARY_REQUEST_TEXT,
+    count_omitted_messages,
+    estimate_text_tokens,
+    select_compaction_cutoff,
+)
 from dex_agents.execution.compaction import ContextTooLargeError
 from dex_agents.execution.runner_calls import EscapedCancellationError
 from dex_agents.execution.threads import SyncCallThreads, run_sync_call
@@ -111,6 +117,7 @@ from dex_agents.session.values import (
 __all__ = (
     "BUILT_IN_TOOL_DEFINITIONS",
     "MAX_SESSION_SETTINGS_BYTES",
+    "SUMMARY_REQUEST_TEXT",
     "AgentEvent",
     "AgentEventWriter",
     "AgentFrameworkRunner",
@@ -203,9 +210,12 @@ __all__ = (
     "UpdateSessionSettingsInput",
     "UserMessageReceipt",
     "build_plan_note",
+    "count_omitted_messages",
     "create_agent_session_flow",
+    "estimate_text_tokens",
     "message_sequence_key",
     "run_sync_call",
+    "select_compaction_cutoff",
     "session_settings_size",
     "tool_result_text",
     "validate_session_settings",

@@ -22,13 +22,14 @@ from dex_agents import (
     ToolTaskPoll,
     ToolTaskPollOutcome,
     TurnCompleted,
+    select_compaction_cutoff,
 )
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents.session.texts import model_call_limit_text
 from dex_agents_stepwise.agent_definition import AgentDefinition
 from dex_agents_stepwise.agent_instructions import AgentInstructions
 from dex_agents_stepwise.agent_tools import AgentTools
-from dex_agents_stepwise.context_compaction import build_summary_request, compaction_cutoff
+from dex_agents_stepwise.context_compaction import build_summary_request
 from dex_agents_stepwise.conversation import conversation_items, plan_note, summary_note
 from dex_agents_stepwise.model_client import (
     ModelClient,
@@ -127,14 +128,16 @@ class StepwiseAgentRunner:
         return tokens + estimator.messages(turn.messages) + estimator.messages(unstored_result_messages(turn))
 
     def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
-        """The last message to summarise, so that about the budget stays; see `compaction_cutoff`.
+        """The last message to summarise, so that about the budget stays.
 
         Raises:
             ModelResolutionError: The definition's `resolve_model` gave no model client.
         """
         estimator = self._estimator(turn)
         pending = estimator.messages(unstored_result_messages(turn))
-        return compaction_cutoff(turn.messages, turn.turn_id, retained_token_budget, estimator, pending)
+        return select_compaction_cutoff(
+            turn.messages, turn.turn_id, retained_token_budget, estimator.message, pending_tokens=pending
+        )
 
     async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
         """Make exactly one model call without tools; see `build_summary_request`.

@@ -6,13 +6,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from dex_agents import AgentMessage, FrameworkMessage
+from dex_agents import AgentMessage, FrameworkMessage, estimate_text_tokens
+from dex_agents.compaction_cuts import BYTES_PER_TWO_TOKENS
 from dex_agents_stepwise.model_client import ModelClient, TokenCounter
 
 __all__ = ["TokenCounts", "TokenEstimator"]
 
-# Between English prose, 4 to 4.5 bytes per token, and JSON or code, about 3.
-BYTES_PER_TWO_TOKENS = 7
 #: What a provider adds around each message and each tool.
 TOKENS_PER_ITEM = 4
 # The keys and names around a stored response's own content.
@@ -71,7 +70,7 @@ class TokenEstimator:
         if not text:
             return 0
         if self._counter is None:
-            return _tokens_of_bytes(_size(text))
+            return estimate_text_tokens(text)
         return self._counts.count(self._counter, text)
 
     def item(self, text: str) -> int:
