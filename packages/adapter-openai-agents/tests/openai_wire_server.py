@@ -98,6 +98,15 @@ def responses_stream(*items: Body, breaks_off: bool = False) -> Answer:
     return lambda handler: handler.send(200, "text/event-stream", whole)
 
 
+def incomplete_stream(text: str, reason: str) -> Answer:
+    """A stream of the Responses API that ends before the answer does."""
+    *events, completed = _response_events((message(text),))
+    response = {**completed["response"], "status": "incomplete", "incomplete_details": {"reason": reason}}
+    events.append({**completed, "type": "response.incomplete", "response": response})
+    whole = b"".join(_event(event["type"], event) for event in events)
+    return lambda handler: handler.send(200, "text/event-stream", whole)
+
+
 def _event(name: str, data: Body) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 

@@ -13,6 +13,8 @@ from agents import (
     Agent,
     AgentHooks,
     ApplyPatchTool,
+    CustomTool,
+    RunConfig,
     RunContextWrapper,
     RunHooks,
     Runner,
@@ -27,7 +29,7 @@ from agents import (
     tool_output_guardrail,
 )
 from agents.tool_context import ToolContext
-from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionShellToolCall
+from openai.types.responses import ResponseApplyPatchToolCall, ResponseCustomToolCall, ResponseFunctionShellToolCall
 from openai.types.responses.response_function_shell_tool_call import Action
 from openai_agents_sessions import SESSION, open_session
 
@@ -563,5 +565,48 @@ def test_a_patch_is_deferred(tmp_path: Path) -> None:
             assert await session.statuses() == [("apply_patch", "succeeded")]
         assert editor.paths == ["a.txt"]
         assert model.requests[1].items[2]["type"] == "apply_patch_call_output"
+
+    asyncio.run(main())
+
+
+def test_the_run_configs_model_reaches_an_agent_behind_a_tool(tmp_path: Path) -> None:
+    async def main() -> None:
+        helper = Agent[Any](name="Helper", instructions="help", model=ScriptedModel()).as_tool("helper", "Helps.")
+        model = ScriptedModel(
+            [call_item("helper", {"input": "x"}, "c1")], [text_item("helped", 1)], [text_item("done", 2)]
+        )
+        async with open_session(
+            _agent(ScriptedModel(), helper), tmp_path, run_config=RunConfig(model=model)
+        ) as session:
+            assert await session.answer_of("go") == "done"
+        assert [request.instructions for request in model.requests] == ["You help.", "help", "You help."]
+        assert _results(model) == ["helped"]
+
+    asyncio.run(main())
+
+
+def test_a_custom_tool_is_deferred_and_answered_with_its_own_item(tmp_path: Path) -> None:
+    inputs: list[str] = []
+
+    async def run(context: Any, text: str) -> str:
+        inputs.append(text)
+        return f"ran {text}"
+
+    async def main() -> None:
+        call = ResponseCustomToolCall(type="custom_tool_call", id="ct_1", call_id="c1", name="sql", input="select 1")
+        model = ScriptedModel([call], [text_item("done")])
+        tool = CustomTool(name="sql", description="Runs SQL.", on_invoke_tool=run, needs_approval=True)
+        async with open_session(_agent(model, tool), tmp_path) as session:
+            await session.say("go")
+            assert inputs == []
+            await session.client.approve(SESSION)
+            await session.finished()
+        assert inputs == ["select 1"]
+        result = model.requests[1].items[2]
+        assert (result["type"], result["call_id"], result["output"]) == (
+            "custom_tool_call_output",
+            "c1",
+            "ran select 1",
+        )
 
     asyncio.run(main())

@@ -27,6 +27,7 @@ from openai_wire_server import (
     WireServer,
     chat_stream,
     function_call,
+    incomplete_stream,
     message,
     reasoning,
     responses_stream,
@@ -176,6 +177,17 @@ def test_the_next_attempt_waits_as_long_as_the_provider_asks(tmp_path: Path, kin
                 wait = datetime.fromisoformat(retry["next_attempt_at"]) - datetime.now(UTC)
                 assert wait > timedelta(seconds=300)
                 assert len(server.requests) == 1
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_the_provider_cuts_off_is_paid_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        with WireServer([incomplete_stream("It is", "max_output_tokens")]) as server:
+            async with open_session(_agent(_responses(server)), tmp_path) as session:
+                assert (await session.say("weather?")).status == "failed"
+                assert "cut the model's answer off: max_output_tokens" in await session.error()
+        assert len(server.requests) == 1
 
     asyncio.run(main())
 

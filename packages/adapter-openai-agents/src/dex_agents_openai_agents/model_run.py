@@ -21,7 +21,7 @@ from agents import (
 from agents.exceptions import ModelRefusalError
 from agents.items import RunItem
 
-from dex_agents import AgentEventWriter
+from dex_agents import AgentEventWriter, TurnRefusedError
 from dex_agents_openai_agents.guardrails import GuardrailTrip
 from dex_agents_openai_agents.observed_model import ModelCallLog
 from dex_agents_openai_agents.provider_errors import as_session_error
@@ -91,7 +91,7 @@ async def run_model_once(
         is_streaming: Whether the model streams.
 
     Raises:
-        TurnRefusedError: The provider refused the request.
+        TurnRefusedError: The provider refused the request, or cut the answer off.
         ProviderBusyError: The provider asked to wait.
         ModelBehaviorError: The model said something the SDK cannot use; another attempt may do better.
         Exception: Whatever else came out of the run.
@@ -112,7 +112,9 @@ async def run_model_once(
         return ModelAnswer(trip=GuardrailTrip.of_input(error))
     except OutputGuardrailTripwireTriggered as error:
         return ModelAnswer(trip=GuardrailTrip.of_output(error))
-    except ModelBehaviorError:
+    except ModelBehaviorError as error:
+        if log.cut_off is not None:
+            raise TurnRefusedError(f"the provider cut the model's answer off: {log.cut_off}") from error
         raise
     except Exception as error:
         session_error = as_session_error(error)

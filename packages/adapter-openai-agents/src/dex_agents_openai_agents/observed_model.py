@@ -42,6 +42,7 @@ class ModelCallLog:
         response_model: Name of the model that answered.
         response_id: The provider's ID of the response.
         output: The response's items; None before the model has answered.
+        cut_off: Why the provider ended the response before its end; None when it did not.
         ended: Set while no call is under way.
     """
 
@@ -51,6 +52,7 @@ class ModelCallLog:
     response_model: str | None = None
     response_id: str | None = None
     output: list[Any] | None = None
+    cut_off: str | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -169,6 +171,9 @@ class ObservedModel(Model):
             self._log.response_id = getattr(response, "id", None) or self._log.response_id
             if getattr(response, "usage", None) is not None:
                 self._log.usage = _usage(response.usage)
+        if event.type == "response.incomplete":
+            details = event.response.incomplete_details
+            self._log.cut_off = str(details.reason if details is not None else None)
         if isinstance(event, ResponseOutputItemDoneEvent):
             item = repair.repaired(event.item, repair.streamed)
             return event if item is event.item else event.model_copy(update={"item": item})

@@ -10,8 +10,6 @@ from typing import Any, Literal
 from agents import Agent, RunConfig, RunContextWrapper, RunHooks
 
 from dex_agents import (
-    AgentMessage,
-    AgentToolCall,
     AgentTurnContext,
     AgentTurnOutcome,
     AgentUsage,
@@ -26,20 +24,17 @@ from dex_agents import (
     ToolExecutionError,
     ToolExecutionResult,
     TurnCompleted,
-    TurnRefusedError,
     select_compaction_cutoff,
 )
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents.session.texts import unknown_tool_text
 from dex_agents_openai_agents.agent_graph import find_agents
 from dex_agents_openai_agents.call_results import (
-    handoff_target_name,
     previous_calls,
-    taken_handoff,
     unstored_result_messages,
 )
 from dex_agents_openai_agents.context_compaction import summary_agent, summary_items
-from dex_agents_openai_agents.conversation import conversation_items, last_sequence, plan_note, summary_note
+from dex_agents_openai_agents.conversation import conversation_items, plan_note, summary_note
 from dex_agents_openai_agents.deferral import CallDeferral, mcp_tool_effects
 from dex_agents_openai_agents.guardrails import (
     DEFAULT_GUARDRAIL_REFUSAL,
@@ -49,17 +44,13 @@ from dex_agents_openai_agents.guardrails import (
     refusal_text,
 )
 from dex_agents_openai_agents.handoff_execution import execute_handoff
-from dex_agents_openai_agents.handoff_history import find_handoff, has_input_filter
 from dex_agents_openai_agents.model_run import ModelAnswer, run_model_once
 from dex_agents_openai_agents.observed_model import ModelCallLog
 from dex_agents_openai_agents.run_config import check_run_config, session_run_config
 from dex_agents_openai_agents.run_hooks import StepRunHooks
 from dex_agents_openai_agents.run_state import (
-    CallReference,
-    HandoffTaken,
     RunState,
     decode_call_reference,
-    decode_run_state,
     encode_run_state,
 )
 from dex_agents_openai_agents.step_agent import (
@@ -72,7 +63,6 @@ from dex_agents_openai_agents.step_model import ModelResolver, StepModel, model_
 from dex_agents_openai_agents.stored_items import (
     InputItem,
     has_content,
-    read_stored_items,
     response_message,
     user_message,
 )
@@ -80,6 +70,7 @@ from dex_agents_openai_agents.token_estimate import agent_tokens, message_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
+from dex_agents_openai_agents.turn_position import TurnPosition, TurnPositions
 
 __all__ = ["OpenAIAgentsRunner", "SessionStep"]
 
@@ -97,29 +88,6 @@ class SessionStep:
     flow_id: str
     turn_id: str
     tool_name: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TurnPosition:
-    """Where a turn is before a model call.
-
-    Attributes:
-        agent: The agent whose model is asked.
-        calls: The calls of the previous model step.
-        results: Their results, not stored yet.
-        handoffs: The turn's handoffs with a filter.
-        is_first_call: Whether no model call of the turn came before.
-        begins: Whether the agent begins to act here.
-        has_used_tools: Whether it has used tools since it began.
-    """
-
-    agent: Agent[Any]
-    calls: Sequence[tuple[AgentToolCall, CallReference]]
-    results: tuple[FrameworkMessage, ...]
-    handoffs: tuple[HandoffTaken, ...]
-    is_first_call: bool
-    begins: bool
-    has_used_tools: bool
 
 
 class OpenAIAgentsRunner:
@@ -167,12 +135,13 @@ class OpenAIAgentsRunner:
         self._run_config = RunConfig() if run_config is None else run_config
         self.agents = find_agents(agent, agents)
         check_run_config(self._run_config, self.agents.values())
-        self._first_agent = agent
+        self._positions = TurnPositions(
+            agent, self.agents, self._run_config, starts_with_last_agent=start_each_turn_with == "last_agent"
+        )
         self._workflow_name = workflow_name
         self._context_factory = context_factory
         self._hooks = hooks
         self._resolve_model = resolve_model
-        self._starts_with_last_agent = start_each_turn_with == "last_agent"
         self._guardrail_refusal = guardrail_refusal
         self._tool_errors = tool_errors
         self._is_streaming = is_streaming
@@ -197,7 +166,7 @@ class OpenAIAgentsRunner:
             TurnRefusedError: The provider refused the request, or the session is another runner's.
             Exception: Whatever else came out of the model, the application's functions or the SDK.
         """
-        position = self._position(turn)
+        position = self._positions.of_turn(turn)
         agent = position.agent
         context = await self._context(SessionStep(flow_id=turn.flow_id, turn_id=turn.turn_id))
         wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
@@ -248,7 +217,7 @@ class OpenAIAgentsRunner:
         Raises:
             TurnRefusedError: The session is another runner's.
         """
-        position = self._position(turn)
+        position = self._positions.of_turn(turn)
         notes = text_tokens(summary_note(turn.context_summary)) + text_tokens(plan_note(turn))
         offered = agent_tokens(position.agent, turn.enabled_built_in_tools)
         return notes + offered + messages_tokens(turn.messages) + messages_tokens(position.results)
@@ -267,7 +236,7 @@ class OpenAIAgentsRunner:
             TurnRefusedError: The provider refused the request, or the session is another runner's.
             Exception: Whatever else came out of the model or the SDK.
         """
-        agent = self._last_agent(request.messages) or self._first_agent
+        agent = self._positions.last_agent(request.messages)
         model = resolve_step_model(agent, self._run_config, self._resolve_model, request.session_settings)
         log = ModelCallLog()
         config = dataclasses.replace(
@@ -291,7 +260,7 @@ class OpenAIAgentsRunner:
     async def _ask_model(
         self,
         turn: AgentTurnContext,
-        position: _TurnPosition,
+        position: TurnPosition,
         offered: OfferedTools,
         model: StepModel,
         wrapper: RunContextWrapper[Any],
@@ -357,7 +326,7 @@ class OpenAIAgentsRunner:
     async def _answer_of_tool(
         self,
         turn: AgentTurnContext,
-        position: _TurnPosition,
+        position: TurnPosition,
         answer: FinalToolOutput,
         wrapper: RunContextWrapper[Any],
     ) -> AgentTurnOutcome:
@@ -377,7 +346,7 @@ class OpenAIAgentsRunner:
     def _refusal(
         self,
         turn: AgentTurnContext,
-        position: _TurnPosition,
+        position: TurnPosition,
         trip: GuardrailTrip,
         usage: AgentUsage | None,
         log: ModelCallLog | None,
@@ -392,55 +361,6 @@ class OpenAIAgentsRunner:
             usage=usage,
             model_call_metadata=None if log is None else log.metadata,
         )
-
-    def _position(self, turn: AgentTurnContext) -> _TurnPosition:
-        state = decode_run_state(turn.framework_run_state)
-        if state is None:
-            return _TurnPosition(
-                agent=self._agent_of_new_turn(turn),
-                calls=(),
-                results=(),
-                handoffs=(),
-                is_first_call=True,
-                begins=True,
-                has_used_tools=False,
-            )
-        calls = previous_calls(turn)
-        results = unstored_result_messages(calls)
-        source = self._known_agent(state.agent)
-        taken = taken_handoff(calls)
-        handoffs = state.handoffs
-        if taken is not None and has_input_filter(find_handoff(source, taken.tool_name), self._run_config):
-            through = last_sequence(turn) + len(results)
-            filtered = HandoffTaken(source_agent=source.name, tool_name=taken.tool_name, through_sequence=through)
-            handoffs = (*handoffs, filtered)
-        return _TurnPosition(
-            agent=source if taken is None else self._known_agent(handoff_target_name(taken)),
-            calls=calls,
-            results=results,
-            handoffs=handoffs,
-            is_first_call=False,
-            begins=taken is not None,
-            has_used_tools=taken is None and state.has_used_tools,
-        )
-
-    def _agent_of_new_turn(self, turn: AgentTurnContext) -> Agent[Any]:
-        if self._starts_with_last_agent:
-            return self._last_agent(turn.messages) or self._first_agent
-        return self._first_agent
-
-    def _last_agent(self, messages: Sequence[AgentMessage]) -> Agent[Any] | None:
-        for message in reversed(messages):
-            agent = self.agents.get(read_stored_items((message,))[0].agent or "")
-            if agent is not None:
-                return agent
-        return None
-
-    def _known_agent(self, name: str) -> Agent[Any]:
-        agent = self.agents.get(name)
-        if agent is None:
-            raise TurnRefusedError(f"the turn is with an agent {name!r}, which this release of the application has not")
-        return agent
 
     async def _context(self, step: SessionStep) -> Any:
         if self._context_factory is None:

@@ -27,6 +27,7 @@ from agents import (
     UserError,
 )
 from agents.exceptions import ModelBehaviorError
+from agents.tool_context import ToolContext
 from openai.types.responses import (
     ResponseApplyPatchToolCall,
     ResponseCustomToolCall,
@@ -112,6 +113,8 @@ async def execute_tool_call(
     name = call.tool_call.tool_name
     reported: list[str] = []
     step_tool = _runnable(tool, call, tool_errors, reported)
+    if isinstance(step_tool, FunctionTool) and agent_of_tool(step_tool) is not None:
+        _give_run_config(step_tool, run_config)
     step_agent = Agent(
         name=agent.name,
         model=CannedModel(_recorded_item(call, reference)),
@@ -213,6 +216,17 @@ def _runnable(tool: Tool, call: DeferredToolExecution, tool_errors: ToolErrors, 
         # A write that ran out of time may have taken effect, which is more than a text about time.
         runnable.timeout_behavior = "raise_exception"
     return runnable  # type: ignore[no-any-return]
+
+
+def _give_run_config(tool: FunctionTool, run_config: RunConfig) -> None:
+    """Let the agent behind a tool run with the application's run config, and not with that of the recorded call."""
+    invoke = tool.on_invoke_tool
+
+    async def invoke_with_run_config(context: ToolContext[Any], arguments: str) -> Any:
+        context.run_config = run_config
+        return await invoke(context, arguments)
+
+    tool.on_invoke_tool = invoke_with_run_config
 
 
 async def _nothing(context: Any, arguments: str) -> str:
