@@ -286,3 +286,11 @@ def test_a_call_between_two_attempts_is_not_running() -> None:
     driver.advance(1)
     running = driver.snapshot().tool_calls[0]
     assert (running.is_running, running.attempt) == (True, 2)
+
+
+def test_a_failed_call_keeps_the_frameworks_own_form_for_its_runner() -> None:
+    driver = started(wanted("c1", tool_name="lookup"))
+    failure = ToolCallFailed(message="no", framework_result="opaque")
+    driver.succeed(driver.attempt_of("CallTool", "c1"), failure)
+    (call,) = driver.snapshot_of(driver.attempt_of("RunModel")).tool_calls
+    assert (call.status, call.error, call.framework_result) == ("failed", "no", "opaque")

@@ -163,8 +163,16 @@ def test_a_tool_result_is_repaired() -> None:
 
 
 def test_a_tool_failure_is_repaired_and_never_blank() -> None:
-    assert failed_tool_call(ToolExecutionError(NASTY)).message == REPAIRED
-    assert failed_tool_call(ToolExecutionError()).message == "the tool failed without a message"
+    assert failed_tool_call(ToolExecutionError(NASTY), OPTIONS).message == REPAIRED
+    assert failed_tool_call(ToolExecutionError(), OPTIONS).message == "the tool failed without a message"
+
+
+def test_a_tool_failure_hands_the_frameworks_own_form_back() -> None:
+    failure = failed_tool_call(ToolExecutionError("broken", framework_result=NASTY), OPTIONS)
+    assert failure == ToolCallFailed(message="broken", framework_result=REPAIRED)
+    options = AgentSessionOptions(max_message_bytes=65_536)
+    too_large = ToolExecutionError("broken", framework_result="x" * 70_000)
+    assert failed_tool_call(too_large, options) == ToolCallFailed(message="broken")
 
 
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (1024, True), (1025, False), (5_000_000, False)])

@@ -170,7 +170,16 @@ class ContextSummaryResult:
 
 
 class ToolExecutionError(Exception):
-    """A tool failed in a way the model should see; the call is recorded `failed` and never retried."""
+    """A tool failed in a way the model should see; the call is recorded `failed` and never retried.
+
+    Args:
+        args: The text the model sees.
+        framework_result: Opaque text stored beside it and handed back to the runner, never shown to clients.
+    """
+
+    def __init__(self, *args: object, framework_result: str | None = None) -> None:
+        super().__init__(*args)
+        self.framework_result = framework_result
 
 
 class TurnRefusedError(Exception):

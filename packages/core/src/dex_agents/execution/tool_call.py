@@ -55,7 +55,7 @@ class RunnerToolCallExecution:
                     return tool_outcome(outcome, tool_name, snapshot.options)
             except ToolExecutionError as error:
                 log_failure_for_model(error, activity, turn_id, tool_name)
-                return failed_tool_call(error)
+                return failed_tool_call(error, snapshot.options)
 
     def _build_call(
         self,

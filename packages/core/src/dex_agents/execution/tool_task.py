@@ -54,7 +54,7 @@ class RunnerToolTaskPollExecution:
                     return tool_task_outcome(outcome, tool_name, snapshot.options)
             except ToolExecutionError as error:
                 log_failure_for_model(error, activity, turn_id, tool_name)
-                return failed_tool_call(error)
+                return failed_tool_call(error, snapshot.options)
 
 
 def _build_poll(

@@ -248,9 +248,16 @@ def _input_requested(asked: ToolInputRequested) -> ToolCallInputRequested:
     )
 
 
-def failed_tool_call(error: ToolExecutionError) -> ToolCallFailed:
-    """The outcome of a failure for the model."""
-    return ToolCallFailed(message=sanitize_error_text(str(error)) or TOOL_FAILED_WITHOUT_MESSAGE)
+def failed_tool_call(error: ToolExecutionError, options: AgentSessionOptions) -> ToolCallFailed:
+    """The outcome of a failure for the model; a `framework_result` above the limit of messages is left out."""
+    framework_result = error.framework_result
+    if framework_result is not None:
+        framework_result = sanitize_json_text(_contract_text("ToolExecutionError.framework_result", framework_result))
+        if text_size(framework_result) > options.max_message_bytes:
+            framework_result = None
+    return ToolCallFailed(
+        message=sanitize_error_text(str(error)) or TOOL_FAILED_WITHOUT_MESSAGE, framework_result=framework_result
+    )
 
 
 def unfinished_turn_outcome(

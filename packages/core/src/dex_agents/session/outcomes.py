@@ -199,6 +199,7 @@ class ToolCallFailed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     """The tool failed in a way the model sees; not retried."""
 
     message: str
+    framework_result: str | None = None
 
 
 class ToolCallInputRequested(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="input_requested"):

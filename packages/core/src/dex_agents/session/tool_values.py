@@ -144,7 +144,7 @@ class AgentToolCall(msgspec.Struct, frozen=True, kw_only=True):
         deferral_order: Position among the turn's calls, from 0, in the order the model made them.
         model_step_number: Which model step of the turn asked for it, from 1.
         tool_source_reference: The opaque text of `DeferredToolCall`.
-        framework_result: The opaque text of `ToolExecutionResult`.
+        framework_result: The opaque text of `ToolExecutionResult` or `ToolExecutionError`.
         input_continuation: What the tool stored when it asked its latest question.
         task_id: The remote task the call started.
         trace_context: The W3C `traceparent` its span belongs to.

@@ -100,7 +100,14 @@ class PollToolTask(ActivityStep[str, ToolCallSnapshot, ToolTaskOutcome]):
                     framework_result=outcome.framework_result,
                 )
             case ToolCallFailed():
-                finalize_tool_call(tx, turn, record, Status.FAILED, error=outcome.message)
+                finalize_tool_call(
+                    tx,
+                    turn,
+                    record,
+                    Status.FAILED,
+                    error=outcome.message,
+                    framework_result=outcome.framework_result,
+                )
             case ToolTaskStillPending():
                 move_record(
                     tx,

@@ -112,7 +112,14 @@ class _ToolStep(ActivityStep[str, ToolCallSnapshot, ToolOutcome]):
                     framework_result=outcome.framework_result,
                 )
             case ToolCallFailed():
-                finalize_tool_call(tx, turn, record, Status.FAILED, error=outcome.message)
+                finalize_tool_call(
+                    tx,
+                    turn,
+                    record,
+                    Status.FAILED,
+                    error=outcome.message,
+                    framework_result=outcome.framework_result,
+                )
             case ToolCallInputRequested():
                 return self._ask(tx, turn, record, outcome)
             case ToolCallTaskStarted():
