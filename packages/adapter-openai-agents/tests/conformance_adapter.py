@@ -206,7 +206,12 @@ def _report(context: RunContextWrapper[Any], error: Exception) -> str:
 
 def _tool(tool: ScriptedTool) -> FunctionTool:
     async def run(value: str) -> Any:
-        return await tool.run(value, idempotency_key=current_tool_call().idempotency_key)
+        call = current_tool_call()
+        answers = [
+            call.ask_user(asked.question, choices=asked.choices, allows_free_text=asked.allows_free_text)
+            for asked in tool.questions
+        ]
+        return await tool.run(", ".join(answers) or value, idempotency_key=call.idempotency_key)
 
     async def run_with_default(value: str = "") -> Any:
         return await run(value)
@@ -226,10 +231,10 @@ def _tool(tool: ScriptedTool) -> FunctionTool:
 
 
 class Adapter(AdapterConformance):
-    """Everything but questions inside tools and polled remote work."""
+    """Everything but remote work that the session polls."""
 
     framework = "openai-agents"
-    capabilities = frozenset(Capability) - {Capability.TOOL_QUESTIONS, Capability.TOOL_TASKS}
+    capabilities = frozenset(Capability) - {Capability.TOOL_TASKS}
     result_texts = {
         "text": "plain text",
         "empty_text": "",

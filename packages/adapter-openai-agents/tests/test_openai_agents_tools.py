@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from pathlib import Path
@@ -608,5 +609,80 @@ def test_a_custom_tool_is_deferred_and_answered_with_its_own_item(tmp_path: Path
             "c1",
             "ran select 1",
         )
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_a_tool_asks_the_user_and_runs_again_with_the_answer(tmp_path: Path, is_sync: bool) -> None:
+    runs: list[str] = []
+
+    def ask() -> str:
+        runs.append("begun")
+        try:
+            where = current_tool_call().ask_user("Where to?", choices=("staging", "production"))
+        except Exception as error:  # a tool that handles its errors does not swallow the question
+            return f"broken: {error}"
+        runs.append(where)
+        return f"deployed to {where}"
+
+    async def ask_on_loop() -> str:
+        return ask()
+
+    async def main() -> None:
+        model = _one_call("deploy")
+        tool = function_tool(ask if is_sync else ask_on_loop, name_override="deploy")
+        async with open_session(_agent(model, tool), tmp_path) as session:
+            await session.say("go")
+            await session.client.answer(SESSION, "production")
+            await session.finished()
+        assert _results(model) == ["deployed to production"]
+        assert runs == ["begun", "begun", "production"]
+
+    asyncio.run(main())
+
+
+def test_a_swallowed_question_fails_the_call_once(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    @function_tool
+    def deploy() -> str:
+        runs.append("begun")
+        with contextlib.suppress(BaseException):
+            current_tool_call().ask_user("Where to?")
+        return "deployed"
+
+    async def main() -> None:
+        model = _one_call("deploy")
+        policies = {"deploy": ToolPolicy(effect=ToolEffect.READ)}
+        async with open_session(_agent(model, deploy), tmp_path, tool_policies=policies) as session:
+            await session.answer_of("go")
+            assert await session.statuses() == [("deploy", "failed")]
+        assert "went on after it asked the user" in _results(model)[0]
+        assert runs == ["begun"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "words"),
+    [(" ", {}, "blank"), ("Where?", {"choices": [""]}, "blank"), ("Where?", {"allows_free_text": False}, "choices")],
+)
+def test_a_question_that_nobody_could_answer_is_refused(
+    tmp_path: Path, question: str, options: dict[str, Any], words: str
+) -> None:
+    @function_tool
+    def deploy() -> str:
+        return current_tool_call().ask_user(question, **options)
+
+    async def main() -> None:
+        model = _one_call("deploy")
+        policies = {"deploy": ToolPolicy(effect=ToolEffect.READ)}
+        async with open_session(
+            _agent(model, deploy), tmp_path, tool_policies=policies, tool_errors="retry"
+        ) as session:
+            await session.answer_of("go")
+            assert await session.statuses() == [("deploy", "failed")]
+        assert words in _results(model)[0]
 
     asyncio.run(main())

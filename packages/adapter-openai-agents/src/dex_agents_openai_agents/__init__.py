@@ -7,6 +7,7 @@ from dex_agents_openai_agents.openai_agents_runner import OpenAIAgentsRunner, Se
 from dex_agents_openai_agents.provider_errors import ProviderBusyError
 from dex_agents_openai_agents.session_flow import create_openai_agents_session_flow
 from dex_agents_openai_agents.tool_call_info import CurrentToolCall, current_tool_call
+from dex_agents_openai_agents.tool_questions import SwallowedQuestionError, ToolInputRequired
 
 __all__ = (
     "CurrentToolCall",
@@ -16,6 +17,8 @@ __all__ = (
     "OpenAIAgentsRunner",
     "ProviderBusyError",
     "SessionStep",
+    "SwallowedQuestionError",
+    "ToolInputRequired",
     "UnsupportedAgentError",
     "create_openai_agents_session_flow",
     "current_tool_call",

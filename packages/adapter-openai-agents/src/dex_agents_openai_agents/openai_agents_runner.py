@@ -70,6 +70,7 @@ from dex_agents_openai_agents.token_estimate import agent_tokens, message_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
+from dex_agents_openai_agents.tool_questions import SwallowedQuestionError, ToolInputRequired
 from dex_agents_openai_agents.turn_position import TurnPosition, TurnPositions
 
 __all__ = ["OpenAIAgentsRunner", "SessionStep"]
@@ -194,22 +195,30 @@ class OpenAIAgentsRunner:
         context = await self._context(SessionStep(flow_id=call.flow_id, turn_id=call.turn_id, tool_name=name))
         wrapper: RunContextWrapper[Any] = RunContextWrapper(context=context)
         config = self._session_config(call.flow_id, call.turn_id)
-        with running_tool_call(call):
+        with running_tool_call(call) as current:
             if reference.kind == "handoff":
                 return await execute_handoff(call, agent, self.agents, wrapper, self._hooks)
             tool = await find_tool(agent, name, reference, wrapper)
             if tool is None:
                 raise ToolExecutionError(unknown_tool_text(name))
-            return await execute_tool_call(
-                call,
-                reference,
-                agent,
-                tool,
-                context=context,
-                run_config=config,
-                hooks=self._hooks,
-                tool_errors=self._tool_errors,
-            )
+            try:
+                result = await execute_tool_call(
+                    call,
+                    reference,
+                    agent,
+                    tool,
+                    context=context,
+                    run_config=config,
+                    hooks=self._hooks,
+                    tool_errors=self._tool_errors,
+                )
+            except (Exception, ToolInputRequired):
+                if current.questions.asked is None:
+                    raise
+                return current.questions.asked
+            if current.questions.asked is not None:
+                raise SwallowedQuestionError(name)
+            return result
 
     def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
         """About how many tokens the turn's next model call reads, from lengths.
