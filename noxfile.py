@@ -106,6 +106,29 @@ def packaging(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("resolution", ["lowest-direct", "highest"])
+@nox.parametrize("adapter", ["openai-agents"])
+def adapters(session: nox.Session, adapter: str, resolution: str) -> None:
+    """An adapter's tests on the lowest and the newest versions of its framework.
+
+    The run with the newest ones also hops between processes with both.
+    """
+    installed = [f"./packages/{package}" for package in ("flow", "core", f"adapter-{adapter}")]
+    tools = ["./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
+    session.install("--resolution", resolution, *installed)
+    session.install(*tools)
+    environment = {}
+    if resolution == "highest":
+        lowest = Path(session.create_tmp(), "lowest").resolve()
+        session.run_install("uv", "venv", "--clear", str(lowest), external=True)
+        python = str(lowest / "bin" / "python")
+        lowest_direct = ("--python", python, "--resolution", "lowest-direct")
+        session.run_install("uv", "pip", "install", *lowest_direct, *installed, external=True)
+        environment[f"DEX_{adapter.upper().replace('-', '_')}_OTHER_PYTHON"] = python
+    session.run("pytest", "-n", "auto", f"packages/adapter-{adapter}/tests", *session.posargs, env=environment)
+
+
+@nox.session
 def long(session: nox.Session) -> None:
     """One session of 2,000 turns, with times: for a machine that does nothing else meanwhile."""
     _install(session)

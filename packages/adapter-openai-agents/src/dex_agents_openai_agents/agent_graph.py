@@ -16,7 +16,6 @@ _INSTEAD = {
     "ComputerTool": "it acts inside the model call, where neither an approval nor a retry rule can reach it; "
     "give the agent function tools that drive the computer",
     "LocalShellTool": "it runs commands inside the model call, without approval; use ShellTool instead",
-    "CodexTool": "it keeps a thread of its own between calls; call Codex from a function tool",
 }
 
 
@@ -90,7 +89,7 @@ def _check_agent(agent: object) -> None:
 
 
 def _check_tool(agent: Agent[Any], tool: Tool) -> None:
-    kind = "CodexTool" if getattr(tool, "_is_codex_tool", False) else type(tool).__name__
+    kind = type(tool).__name__
     if kind in _INSTEAD:
         raise UnsupportedAgentError(agent.name, f"{kind} is not supported: {_INSTEAD[kind]}")
     if not isinstance(tool, FunctionTool):

@@ -140,7 +140,7 @@ async def _consume(result: RunResultStreaming, log: ModelCallLog, events: AgentE
         task = getattr(result, "run_loop_task", None)
         if isinstance(task, asyncio.Task):
             await asyncio.wait([task])
-        await log.ended.wait()
+        await log.close()
     # A run that was cancelled from inside ends its events as a finished one does.
     if result.final_output is None and not result.interruptions and not log.is_complete:
         raise ModelRunCancelledError()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agents import Model, ModelProvider, ModelResponse
@@ -43,7 +42,7 @@ class ModelCallLog:
         response_id: The provider's ID of the response.
         output: The response's items; None before the model has answered.
         cut_off: Why the provider ended the response before its end; None when it did not.
-        ended: Set while no call is under way.
+        stream: The response while it streams.
     """
 
     call_count: int = 0
@@ -53,15 +52,17 @@ class ModelCallLog:
     response_id: str | None = None
     output: list[Any] | None = None
     cut_off: str | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def __post_init__(self) -> None:
-        self.ended.set()
+    stream: AsyncGenerator[TResponseStreamEvent, None] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether the model answered."""
         return self.output is not None
+
+    async def close(self) -> None:
+        """Let go of the provider's connection; the SDK leaves a stream open that it does not read to its end."""
+        if self.stream is not None:
+            await self.stream.aclose()
 
     def output_items(self) -> list[InputItem]:
         """The response as input items, for a run that ends without giving them."""
@@ -126,10 +127,7 @@ class ObservedModel(Model):
             SecondModelCallError: There was one already.
         """
         self._begin_call()
-        try:
-            response = await self._inner.get_response(*args, **kwargs)
-        finally:
-            self._log.ended.set()
+        response = await self._inner.get_response(*args, **kwargs)
         output = _CallRepair(_input_items(args, kwargs)).repaired_output(response.output)
         self._log.response_id = response.response_id
         if response.usage is not None and response.usage.requests:
@@ -138,31 +136,31 @@ class ObservedModel(Model):
         self._log.output = output
         return response
 
-    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """One streaming model call.
 
         Raises:
             SecondModelCallError: There was one already.
         """
+        self._log.stream = self._stream(*args, **kwargs)
+        return self._log.stream
+
+    async def _stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[TResponseStreamEvent, None]:
         self._begin_call()
         repair = _CallRepair(_input_items(args, kwargs))
+        events = self._inner.stream_response(*args, **kwargs)
         try:
-            events = self._inner.stream_response(*args, **kwargs)
-            try:
-                async for event in events:
-                    yield self._observed(event, repair)
-            finally:
-                close = getattr(events, "aclose", None)
-                if close is not None:
-                    await close()
+            async for event in events:
+                yield self._observed(event, repair)
         finally:
-            self._log.ended.set()
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
 
     def _begin_call(self) -> None:
         if self._log.call_count:
             raise SecondModelCallError()
         self._log.call_count += 1
-        self._log.ended.clear()
 
     def _observed(self, event: TResponseStreamEvent, repair: _CallRepair) -> TResponseStreamEvent:
         response = getattr(event, "response", None)
