@@ -333,6 +333,10 @@ def test_a_raising_tool_guardrail_fails_the_call_and_says_whether_the_tool_ran(t
     asyncio.run(main())
 
 
+async def _always(context: Any, arguments: Any, call_id: str) -> bool:
+    return True
+
+
 class _Recording(RunHooks[Any]):
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -418,10 +422,7 @@ def test_hooks_are_called_as_in_a_native_run(tmp_path: Path, tool_use_behavior: 
 def test_an_agent_behind_a_tool_that_asks_for_approval_meanwhile_fails_its_call(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    async def sometimes(context: Any, arguments: Any, call_id: str) -> bool:
-        return True
-
-    @function_tool(needs_approval=sometimes)
+    @function_tool(needs_approval=_always)
     def inner() -> str:
         ran.append("inner")
         return ""
@@ -434,6 +435,25 @@ def test_an_agent_behind_a_tool_that_asks_for_approval_meanwhile_fails_its_call(
             assert await session.statuses() == [("helper", "failed")]
         assert "whose own tool (inner) needs an approval" in _results(model)[0]
         assert ran == []
+
+    asyncio.run(main())
+
+
+def test_equal_calls_of_agents_behind_tools_in_two_sessions_are_two_calls(tmp_path: Path) -> None:
+    @function_tool(needs_approval=_always)
+    def inner() -> str:
+        return ""
+
+    async def main() -> None:
+        helper_model = ScriptedModel([call_item("inner", "{}", "n1")], [text_item("helped")])
+        helper = _agent(helper_model, inner).as_tool("helper", "Helps.")
+        call = [call_item("helper", {"input": "x"}, "c1")]
+        model = ScriptedModel(call, [text_item("failed", 1)], call, [text_item("done", 2)])
+        async with open_session(_agent(model, helper), tmp_path) as session:
+            assert await session.answer_of("go") == "failed"
+            await session.client.start_session("other", initial_message="go")
+            await session.client.wait_until_idle("other", timeout=30)
+        assert _results(model) == ["helped"]
 
     asyncio.run(main())
 

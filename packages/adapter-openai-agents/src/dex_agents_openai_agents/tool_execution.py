@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import uuid
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -172,6 +173,8 @@ def _recorded_item(call: DeferredToolExecution, reference: CallReference) -> Any
     fields: dict[str, Any] = {
         **(reference.raw or {}),
         "type": "function_call",
+        # The SDK keeps unfinished runs of agents used as tools in the process, under all that tells a call from others.
+        "id": uuid.uuid4().hex,
         "call_id": reference.call_id,
         "name": call.tool_call.tool_name,
         "arguments": call.tool_call.arguments_to_run,
