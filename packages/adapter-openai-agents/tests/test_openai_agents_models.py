@@ -299,3 +299,16 @@ def test_a_message_of_another_runner_fails_the_turn_by_name(tmp_path: Path) -> N
 def test_stored_items_of_a_newer_release_are_read() -> None:
     item = json.dumps({"items": [{"role": "user", "content": "hi"}], "a_new_field": 1})
     assert msgspec.json.decode(item, type=StoredItems).items == [{"role": "user", "content": "hi"}]
+
+
+def test_the_answer_to_a_built_in_question_is_not_taken_for_a_tools_final_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        model = ScriptedModel([call_item("ask_user", {"question": "Which?"}, "q1")], [text_item("thanks")])
+        agent = _agent(model, tool_use_behavior="stop_on_first_tool")
+        async with open_session(agent, tmp_path, built_in_tools=["ask_user"]) as session:
+            await session.say("go")
+            await session.client.answer(SESSION, "this one")
+            await session.finished()
+            assert (await session.messages())[-1].text == "thanks"
+
+    asyncio.run(main())

@@ -18,6 +18,7 @@ from agents import (
     Agent,
     HandoffInputData,
     ModelSettings,
+    ProgrammaticToolCallingTool,
     RunConfig,
     RunContextWrapper,
     Runner,
@@ -31,9 +32,11 @@ from agents import (
     function_tool,
     handoff,
     tool_input_guardrail,
+    tool_namespace,
     tool_output_guardrail,
 )
 from agents.extensions import handoff_filters
+from openai.types.responses import Response
 from openai_agents_sessions import open_session
 from pydantic import BaseModel
 
@@ -166,6 +169,31 @@ def _keeps_first_and_last(data: HandoffInputData) -> HandoffInputData:
 def _until_found(context: RunContextWrapper[Any], results: list[Any]) -> ToolsToFinalOutputResult:
     found = next((result.output for result in results if "sunny" in str(result.output)), None)
     return ToolsToFinalOutputResult(is_final_output=found is not None, final_output=found)
+
+
+@function_tool(allowed_callers=["programmatic"])
+def for_programs() -> str:
+    """Only programs of the model call it."""
+    return "7"
+
+
+def _in_namespace(name: str, namespace: str, arguments: dict[str, Any]) -> Any:
+    return call_item(name, arguments).model_copy(update={"namespace": namespace})
+
+
+def _program_with_a_call(name: str) -> list[Any]:
+    program = {
+        "type": "program",
+        "id": "pr_1",
+        "call_id": "p1",
+        "code": "x()",
+        "fingerprint": "f",
+        "status": "completed",
+    }
+    call = {**call_item(name).model_dump(exclude_unset=True), "caller": {"type": "program", "caller_id": "p1"}}
+    response = {"id": "r", "created_at": 0, "model": "m", "object": "response", "output": [program, call]}
+    settings = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": True}
+    return list(Response.model_validate({**response, **settings}).output)
 
 
 BuildAgent = Callable[[ScriptedModel], Agent[Any]]
@@ -347,6 +375,19 @@ CASES: dict[str, Case] = {
         lambda m: _agent(m, tools=[weather]),
         [[call_item("no_such_tool", '{"a": 1}', "c1")], [text_item("sorry")]],
         run_config=lambda: RunConfig(tool_not_found_behavior="return_error_to_model"),
+    ),
+    "texts_of_the_runs_error_formatter": Case(
+        lambda m: _agent(m, tools=[broken, politely_broken]),
+        [[call_item("broken", {"order": 7}, "c1"), call_item("politely_broken", "{}", "c2")], [text_item("sorry")]],
+        run_config=lambda: RunConfig(tool_error_formatter=lambda error: f"{error.kind} in {error.tool_name}"),
+    ),
+    "tools_in_a_namespace": Case(
+        lambda m: _agent(m, tools=tool_namespace(name="crm", description="Customers.", tools=[weather])),
+        [[_in_namespace("weather", "crm", {"city": "Oslo"})], [text_item("sunny")]],
+    ),
+    "calls_of_a_program": Case(
+        lambda m: _agent(m, tools=[for_programs, ProgrammaticToolCallingTool()]),
+        [_program_with_a_call("for_programs"), [text_item("seven")]],
     ),
     "input_filter_of_the_run": Case(
         lambda m: _agent(m, tools=[weather]),

@@ -15,15 +15,15 @@ class CannedModel(Model):
     """Answers with one recorded call; asks no provider.
 
     Args:
-        item: The call, as the model made it.
+        items: The call, as the model made it, behind what it belongs to.
     """
 
-    def __init__(self, item: Any) -> None:
-        self._item = item
+    def __init__(self, *items: Any) -> None:
+        self._items = items
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """The recorded call."""
-        return ModelResponse(output=[self._item], usage=Usage(), response_id=None)
+        return ModelResponse(output=list(self._items), usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """Nothing streams a recorded call.

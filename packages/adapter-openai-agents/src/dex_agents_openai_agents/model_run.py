@@ -140,6 +140,8 @@ async def _consume(result: RunResultStreaming, log: ModelCallLog, events: AgentE
         task = getattr(result, "run_loop_task", None)
         if isinstance(task, asyncio.Task):
             await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # the events raise it, unless they were not read to their end
         await log.close()
     # A run that was cancelled from inside ends its events as a finished one does.
     if result.final_output is None and not result.interruptions and not log.is_complete:

@@ -53,6 +53,7 @@ from dex_agents_openai_agents.run_state import (
     decode_call_reference,
     encode_run_state,
 )
+from dex_agents_openai_agents.runnable_tool import ToolErrors
 from dex_agents_openai_agents.step_agent import (
     OfferedTools,
     build_step_agent,
@@ -68,7 +69,7 @@ from dex_agents_openai_agents.stored_items import (
 )
 from dex_agents_openai_agents.token_estimate import agent_tokens, message_tokens, messages_tokens, text_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
-from dex_agents_openai_agents.tool_execution import ToolErrors, execute_tool_call, find_tool
+from dex_agents_openai_agents.tool_execution import execute_tool_call, find_tool
 from dex_agents_openai_agents.tool_final_output import FinalToolOutput, final_tool_output
 from dex_agents_openai_agents.tool_questions import SwallowedQuestionError, ToolInputRequired
 from dex_agents_openai_agents.turn_position import TurnPosition, TurnPositions

@@ -11,8 +11,8 @@ from dex_agents import AgentSessionFlow, create_agent_session_flow
 from dex_agents_openai_agents.agent_graph import UnsupportedAgentError
 from dex_agents_openai_agents.guardrails import DEFAULT_GUARDRAIL_REFUSAL, GuardrailRefusal
 from dex_agents_openai_agents.openai_agents_runner import OpenAIAgentsRunner, SessionStep
+from dex_agents_openai_agents.runnable_tool import ToolErrors
 from dex_agents_openai_agents.step_model import ModelResolver, model_of_settings
-from dex_agents_openai_agents.tool_execution import ToolErrors
 
 __all__ = ["create_openai_agents_session_flow"]
 

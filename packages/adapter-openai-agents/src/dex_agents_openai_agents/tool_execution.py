@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from agents import (
     Agent,
-    FunctionTool,
-    ItemHelpers,
     MaxTurnsExceeded,
     RunConfig,
     RunContextWrapper,
     RunHooks,
     Runner,
     Tool,
-    ToolGuardrailFunctionOutput,
     ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrail,
-    ToolOutputGuardrailData,
     ToolOutputGuardrailTripwireTriggered,
     ToolsToFinalOutputResult,
     UserError,
 )
-from agents.exceptions import ModelBehaviorError
-from agents.tool_context import ToolContext
 from openai.types.responses import (
     ResponseApplyPatchToolCall,
     ResponseCustomToolCall,
@@ -36,22 +28,17 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
 )
 
-from dex_agents import DeferredToolExecution, ToolEffect, ToolExecutionError, ToolExecutionResult
-from dex_agents.session.argument_validation import ArgumentValidator
-from dex_agents.session.texts import invalid_arguments_text
+from dex_agents import DeferredToolExecution, ToolExecutionError, ToolExecutionResult
 from dex_agents_openai_agents.canned_model import CannedModel
-from dex_agents_openai_agents.private_names import agent_of_tool, failure_error_function, replace_failure_error_function
 from dex_agents_openai_agents.run_hooks import StepAgentHooks, StepRunHooks
 from dex_agents_openai_agents.run_state import CallReference
-from dex_agents_openai_agents.step_agent import find_function_tool, resolve_maybe_awaitable
+from dex_agents_openai_agents.runnable_tool import ToolErrors, runnable_tool
+from dex_agents_openai_agents.step_agent import find_function_tool
 from dex_agents_openai_agents.stored_items import item_to_json
 
-__all__ = ["ToolErrors", "execute_tool_call", "find_tool"]
+__all__ = ["execute_tool_call", "find_tool"]
 
-#: What becomes of an exception that the SDK's default would turn into text for the model: that text, as a failed call,
-#: or a failed attempt, which the tool's effect decides about.
-ToolErrors: TypeAlias = Literal["report", "retry"]
-
+_PROGRAM_TOOL = "ProgrammaticToolCallingTool"
 _ITEM_TYPES: dict[str, Any] = {
     "shell_call": ResponseFunctionShellToolCall,
     "apply_patch_call": ResponseApplyPatchToolCall,
@@ -113,13 +100,11 @@ async def execute_tool_call(
     """
     name = call.tool_call.tool_name
     reported: list[str] = []
-    step_tool = _runnable(tool, call, tool_errors, reported)
-    if isinstance(step_tool, FunctionTool) and agent_of_tool(step_tool) is not None:
-        _give_run_config(step_tool, run_config)
+    step_tool = runnable_tool(tool, call, reference, run_config, tool_errors, reported)
     step_agent = Agent(
         name=agent.name,
-        model=CannedModel(_recorded_item(call, reference)),
-        tools=[step_tool],
+        model=CannedModel(*_calling_program(reference), _recorded_item(call, reference)),
+        tools=[step_tool, *(other for other in agent.tools if type(other).__name__ == _PROGRAM_TOOL)],
         tool_use_behavior=_stop,
         hooks=None if agent.hooks is None else StepAgentHooks(agent.hooks, agent, tool=tool),
     )
@@ -167,6 +152,15 @@ def _stop(context: Any, results: Any) -> ToolsToFinalOutputResult:
     return ToolsToFinalOutputResult(is_final_output=True, final_output="-")
 
 
+def _calling_program(reference: CallReference) -> list[Any]:
+    """What stands for the program that made the call, without which the SDK does not accept it."""
+    caller = (reference.raw or {}).get("caller", {}) if reference.kind == "function_call" else {}
+    if caller.get("type") != "program":
+        return []
+    program = {"type": "program", "id": "program", "call_id": caller["caller_id"], "status": "completed"}
+    return [{**program, "code": "", "fingerprint": ""}]
+
+
 def _recorded_item(call: DeferredToolExecution, reference: CallReference) -> Any:
     if reference.kind != "function_call":
         return _ITEM_TYPES[reference.kind].model_validate(reference.raw)
@@ -182,87 +176,6 @@ def _recorded_item(call: DeferredToolExecution, reference: CallReference) -> Any
     if reference.namespace is not None:
         fields["namespace"] = reference.namespace
     return ResponseFunctionToolCall.model_validate(fields)
-
-
-def _runnable(tool: Tool, call: DeferredToolExecution, tool_errors: ToolErrors, reported: list[str]) -> Tool:
-    """A copy of the tool that runs at once; texts that stand for failures go to `reported`."""
-    runnable: Any = copy.copy(tool)
-    runnable.needs_approval = False
-    if not isinstance(tool, FunctionTool):
-        return runnable  # type: ignore[no-any-return]
-    runnable.is_enabled = True
-    runnable.defer_loading = False
-    formats_error = failure_error_function(tool)
-    is_default = formats_error is failure_error_function(_BARE_TOOL)
-
-    async def report(context: RunContextWrapper[Any], error: Exception) -> str:
-        if isinstance(error, ToolExecutionError):
-            raise error
-        retries = is_default and tool_errors == "retry" and not isinstance(error, ModelBehaviorError)
-        if formats_error is None or retries:
-            raise error
-        text = str(await resolve_maybe_awaitable(formats_error(context, error)))
-        reported.append(text)
-        return text
-
-    async def report_arguments(context: RunContextWrapper[Any], error: Exception) -> str:
-        try:
-            return await report(context, error)
-        except ModelBehaviorError:
-            # The model's fault, which another attempt with the same arguments cannot mend.
-            raise ToolExecutionError(_arguments_problem(tool, call.tool_call.arguments_to_run, error)) from error
-
-    # An agent that is used as a tool has a model of its own, which may do better at another attempt.
-    replace_failure_error_function(runnable, report if agent_of_tool(tool) else report_arguments)
-    runnable.tool_output_guardrails = [*(tool.tool_output_guardrails or ()), _RENDERABLE]
-    if call.tool_call.effect is not ToolEffect.READ and tool.timeout_error_function is None:
-        # A write that ran out of time may have taken effect, which is more than a text about time.
-        runnable.timeout_behavior = "raise_exception"
-    return runnable  # type: ignore[no-any-return]
-
-
-def _give_run_config(tool: FunctionTool, run_config: RunConfig) -> None:
-    """Let the agent behind a tool run with the application's run config, and not with that of the recorded call."""
-    invoke = tool.on_invoke_tool
-
-    async def invoke_with_run_config(context: ToolContext[Any], arguments: str) -> Any:
-        context.run_config = run_config
-        return await invoke(context, arguments)
-
-    tool.on_invoke_tool = invoke_with_run_config
-
-
-async def _nothing(context: Any, arguments: str) -> str:
-    return ""
-
-
-#: Tells which failure function the SDK gives a tool that has none of its own.
-_BARE_TOOL = FunctionTool(
-    name="bare", description="", params_json_schema={}, on_invoke_tool=_nothing, strict_json_schema=False
-)
-
-
-def _arguments_problem(tool: FunctionTool, arguments: str, error: Exception) -> str:
-    """What is wrong with arguments, by the schema when the SDK does not say."""
-    problems = ArgumentValidator(tool.params_json_schema).problems(json.loads(arguments))
-    return invalid_arguments_text(tool.name, "; ".join(problems) or str(error))
-
-
-def _check_renderable(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
-    """Find out what the SDK cannot turn into text while it can still be said that the tool ran."""
-    call = data.context.tool_call
-    try:
-        if call is not None:
-            ItemHelpers.tool_call_output_item(call, data.output)
-    except Exception as error:  # whatever user code raises here must not look like a failed attempt
-        raise ToolExecutionError(
-            f"The tool {data.context.tool_name} ran to its end, but its result of type {type(data.output).__name__} "
-            f"cannot be turned into text ({type(error).__name__}: {error}). What the tool did has taken effect."
-        ) from error
-    return ToolGuardrailFunctionOutput.allow()
-
-
-_RENDERABLE: ToolOutputGuardrail[Any] = ToolOutputGuardrail(guardrail_function=_check_renderable, name="renderable")
 
 
 def _nested_approval_error(tool_name: str, interruptions: Sequence[Any]) -> ToolExecutionError:

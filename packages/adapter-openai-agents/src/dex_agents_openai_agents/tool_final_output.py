@@ -42,7 +42,7 @@ async def final_tool_output(
     A function gets the recorded results: the text the model would read, or its content list.
     """
     behavior = agent.tool_use_behavior
-    done = [(call, reference) for call, reference in calls if reference.kind in ("function_call", "built_in")]
+    done = [(call, reference) for call, reference in calls if reference.kind == "function_call"]
     if behavior == "run_llm_again" or not done:
         return None
     if behavior == "stop_on_first_tool":
