@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 from agents import Agent
 
 from dex_agents import SUMMARY_REQUEST_TEXT, ContextSummaryRequest, count_omitted_messages
 from dex_agents.session.texts import CONTEXT_SUMMARY_INSTRUCTIONS, context_summary_omission_note
 from dex_agents_openai_agents.conversation import summary_note, with_missing_results
 from dex_agents_openai_agents.stored_items import InputItem, read_stored_items
+from dex_agents_openai_agents.summary_agent_note import without_agent_note
 from dex_agents_openai_agents.token_estimate import message_tokens, messages_tokens, text_tokens
 
 __all__ = ["summary_agent", "summary_items"]
@@ -48,8 +50,9 @@ def summary_items(request: ContextSummaryRequest, model: str, max_output_tokens:
         TurnRefusedError: A message was written by another runner.
     """
     messages, notes = request.messages, list[str]()
-    if (note := summary_note(request.previous_summary)) is not None:
-        notes.append(note)
+    if (summary := request.previous_summary) is not None:
+        # Which agent comes next is this adapter's to say, and not the model's.
+        notes.append(summary_note(msgspec.structs.replace(summary, text=without_agent_note(summary.text))))
     available = request.input_token_budget - (max_output_tokens or 0)
     available -= sum(map(text_tokens, (CONTEXT_SUMMARY_INSTRUCTIONS, SUMMARY_REQUEST_TEXT, *notes)))
     if messages_tokens(messages) > available:

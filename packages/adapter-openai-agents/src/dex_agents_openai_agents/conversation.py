@@ -21,9 +21,9 @@ _OUTPUT_TYPES = {
 }
 
 
-def summary_note(summary: ContextSummary | None) -> str | None:
+def summary_note(summary: ContextSummary) -> str:
     """What the model reads in place of the messages that were summarised."""
-    return None if summary is None else f"{CONTEXT_SUMMARY_NOTE_HEADER}\n{summary.text}"
+    return f"{CONTEXT_SUMMARY_NOTE_HEADER}\n{summary.text}"
 
 
 def plan_note(turn: AgentTurnContext) -> str | None:
@@ -67,8 +67,8 @@ async def conversation_items(
     sequences = [message.sequence for message in turn.messages]
     sequences += range(last_sequence(turn) + 1, last_sequence(turn) + 1 + len(results))
     items: list[InputItem] = []
-    if (summary := summary_note(turn.context_summary)) is not None:
-        items.append({"role": "user", "content": summary})
+    if turn.context_summary is not None:
+        items.append({"role": "user", "content": summary_note(turn.context_summary)})
     note = plan_note(turn)
     note_sequence = next((message.sequence for message in turn.messages if message.turn_id == turn.turn_id), None)
     waiting = list(handoffs)

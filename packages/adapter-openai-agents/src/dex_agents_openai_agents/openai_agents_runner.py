@@ -67,6 +67,7 @@ from dex_agents_openai_agents.stored_items import (
     response_message,
     user_message,
 )
+from dex_agents_openai_agents.summary_agent_note import with_agent_note
 from dex_agents_openai_agents.token_estimate import agent_tokens, message_tokens, messages_tokens, text_tokens
 from dex_agents_openai_agents.tool_call_info import running_tool_call
 from dex_agents_openai_agents.tool_execution import execute_tool_call, find_tool
@@ -228,7 +229,8 @@ class OpenAIAgentsRunner:
             TurnRefusedError: The session is another runner's.
         """
         position = self._positions.of_turn(turn)
-        notes = text_tokens(summary_note(turn.context_summary)) + text_tokens(plan_note(turn))
+        summary = None if turn.context_summary is None else summary_note(turn.context_summary)
+        notes = text_tokens(summary) + text_tokens(plan_note(turn))
         offered = agent_tokens(position.agent, turn.enabled_built_in_tools)
         return notes + offered + messages_tokens(turn.messages) + messages_tokens(position.results)
 
@@ -246,7 +248,7 @@ class OpenAIAgentsRunner:
             TurnRefusedError: The provider refused the request, or the session is another runner's.
             Exception: Whatever else came out of the model or the SDK.
         """
-        agent = self._positions.last_agent(request.messages)
+        agent = self._positions.last_agent(request.messages, request.previous_summary)
         model = resolve_step_model(agent, self._run_config, self._resolve_model, request.session_settings)
         log = ModelCallLog()
         config = dataclasses.replace(
@@ -264,8 +266,10 @@ class OpenAIAgentsRunner:
             events=None,
             is_streaming=self._is_streaming,
         )
-        message = response_message(answer.items, agent=agent.name, model=model.label)
-        return ContextSummaryResult(text=message.text, usage=log.step_usage, model_call_metadata=log.metadata)
+        text = response_message(answer.items, agent=agent.name, model=model.label).text
+        if text.strip():
+            text = with_agent_note(text, self._positions.name_for_summary(agent))
+        return ContextSummaryResult(text=text, usage=log.step_usage, model_call_metadata=log.metadata)
 
     async def _ask_model(
         self,

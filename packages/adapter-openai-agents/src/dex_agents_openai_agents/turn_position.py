@@ -8,7 +8,14 @@ from typing import Any
 
 from agents import Agent, RunConfig
 
-from dex_agents import AgentMessage, AgentToolCall, AgentTurnContext, FrameworkMessage, TurnRefusedError
+from dex_agents import (
+    AgentMessage,
+    AgentToolCall,
+    AgentTurnContext,
+    ContextSummary,
+    FrameworkMessage,
+    TurnRefusedError,
+)
 from dex_agents_openai_agents.call_results import (
     handoff_target_name,
     previous_calls,
@@ -19,6 +26,7 @@ from dex_agents_openai_agents.conversation import last_sequence
 from dex_agents_openai_agents.handoff_history import find_handoff, has_input_filter
 from dex_agents_openai_agents.run_state import CallReference, HandoffTaken, decode_run_state
 from dex_agents_openai_agents.stored_items import read_stored_items
+from dex_agents_openai_agents.summary_agent_note import agent_of_summary
 
 __all__ = ["TurnPosition", "TurnPositions"]
 
@@ -78,7 +86,9 @@ class TurnPositions:
         state = decode_run_state(turn.framework_run_state)
         if state is None:
             return TurnPosition(
-                agent=self.last_agent(turn.messages) if self._starts_with_last_agent else self._first_agent,
+                agent=self.last_agent(turn.messages, turn.context_summary)
+                if self._starts_with_last_agent
+                else self._first_agent,
                 calls=(),
                 results=(),
                 handoffs=(),
@@ -105,8 +115,17 @@ class TurnPositions:
             has_used_tools=taken is None and state.has_used_tools,
         )
 
-    def last_agent(self, messages: Sequence[AgentMessage]) -> Agent[Any]:
+    def _first_agent_of_turn(self, turn: AgentTurnContext) -> Agent[Any]:
+        if self._starts_with_last_agent:
+            return self.last_agent(turn.messages, turn.context_summary)
+        return self._first_agent
+
+    def last_agent(self, messages: Sequence[AgentMessage], summary: ContextSummary | None) -> Agent[Any]:
         """The agent that answered last, as far as this release has it; the first agent without one.
+
+        Args:
+            messages: The messages behind the summary, oldest first.
+            summary: What stands for those before them.
 
         Raises:
             TurnRefusedError: A message was written by another runner.
@@ -115,7 +134,12 @@ class TurnPositions:
             agent = self._agents.get(read_stored_items((message,))[0].agent or "")
             if agent is not None:
                 return agent
-        return self._first_agent
+        named = None if summary is None else agent_of_summary(summary.text)
+        return self._agents.get(named or "", self._first_agent)
+
+    def name_for_summary(self, agent: Agent[Any]) -> str | None:
+        """The name that a summary must keep, so that the next turn starts with the agent; None where it does anyway."""
+        return None if agent is self._first_agent or not self._starts_with_last_agent else agent.name
 
     def _known_agent(self, name: str) -> Agent[Any]:
         agent = self._agents.get(name)
