@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from agents import Agent, Model, ModelBehaviorError, RunConfig, function_tool
+from agents import Agent, Model, ModelBehaviorError, ModelSettings, RunConfig, function_tool
 from openai.types.responses import ResponseFunctionWebSearch
 from openai.types.responses.response_function_web_search import ActionSearch
 from openai_agents_sessions import SESSION, open_session
@@ -155,9 +155,11 @@ def test_after_a_turn_limit_no_tools_are_offered(tmp_path: Path) -> None:
     async def main() -> None:
         model = ScriptedModel([call_item("look")], [text_item("enough")])
         limits = TurnLimits(model_calls=1)
-        async with open_session(_agent(model), tmp_path, turn_limits=limits) as session:
+        agent = _agent(model, model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
+        async with open_session(agent, tmp_path, turn_limits=limits) as session:
             await session.answer_of("hello")
         assert [request.tool_names for request in model.requests] == [["look"], []]
+        assert [request.tool_choice for request in model.requests] == ["required", None]
 
     asyncio.run(main())
 
@@ -166,7 +168,8 @@ def test_planning_offers_write_todos_alone(tmp_path: Path) -> None:
     async def main() -> None:
         todos = {"todos": [{"content": "look", "status": "pending"}]}
         model = ScriptedModel([call_item("write_todos", todos, "p1")], [text_item("planned")])
-        agent = _agent(model, handoffs=[_agent(model, name="Other")])
+        settings = ModelSettings(tool_choice="look")
+        agent = _agent(model, handoffs=[_agent(model, name="Other")], model_settings=settings)
         options = {"built_in_tools": ["write_todos", "ask_user"], "plan_mode_enabled": True}
         async with open_session(agent, tmp_path, **options) as session:
             await session.say("plan it", plan_mode=True)
@@ -174,6 +177,7 @@ def test_planning_offers_write_todos_alone(tmp_path: Path) -> None:
         assert plan is not None
         assert [task.content for task in plan.tasks] == ["look"]
         assert [request.tool_names for request in model.requests] == [["write_todos"], ["write_todos"]]
+        assert model.requests[0].tool_choice is None
         assert "only plans" in model.requests[0].items[0]["content"]
 
     asyncio.run(main())

@@ -353,7 +353,8 @@ CASES: dict[str, Case] = {
     ),
     "stop_on_first_tool": Case(
         lambda m: _agent(m, tools=[weather, numbers], tool_use_behavior="stop_on_first_tool"),
-        [[*SUNNY, call_item("numbers", "{}", "c2")]],
+        [[*SUNNY, call_item("numbers", "{}", "c2")], [text_item("bye")]],
+        ("weather?", "thanks"),
     ),
     "stop_at_tools": Case(
         lambda m: _agent(m, tools=[weather, numbers], tool_use_behavior=StopAtTools(stop_at_tool_names=["weather"])),

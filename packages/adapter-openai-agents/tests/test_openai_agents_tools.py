@@ -706,3 +706,42 @@ def test_a_question_that_nobody_could_answer_is_refused(
         assert words in _results(model)[0]
 
     asyncio.run(main())
+
+
+def test_an_agent_behind_a_tool_that_does_not_end_fails_the_attempt(tmp_path: Path) -> None:
+    @function_tool
+    def look() -> str:
+        return "seen"
+
+    async def main() -> None:
+        helper_model = ScriptedModel(*[[call_item("look", "{}", f"n{number}")] for number in range(9)])
+        helper = _agent(helper_model, look).as_tool("helper", "Helps.", max_turns=2, failure_error_function=None)
+        model = _one_call("helper", {"input": "x"})
+        policies = {"helper": ToolPolicy(effect=ToolEffect.READ)}
+        async with open_session(_agent(model, helper), tmp_path, tool_policies=policies) as session:
+            await session.answer_of("go")
+            assert await session.statuses() == [("helper", "failed")]
+        assert "MaxTurnsExceeded" in _results(model)[0]
+        assert len(helper_model.requests) == 6
+
+    asyncio.run(main())
+
+
+def test_a_guardrail_behind_an_agent_used_as_a_tool_does_not_speak_for_the_tool(tmp_path: Path) -> None:
+    @tool_input_guardrail
+    def closed(data: Any) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.raise_exception()
+
+    @function_tool(tool_input_guardrails=[closed])
+    def inner() -> str:
+        return ""
+
+    async def main() -> None:
+        helper_model = ScriptedModel([call_item("inner", "{}", "n1")])
+        helper = _agent(helper_model, inner).as_tool("helper", "Helps.", failure_error_function=None)
+        model = _one_call("helper", {"input": "x"})
+        async with open_session(_agent(model, helper), tmp_path) as session:
+            await session.answer_of("go")
+            assert await session.statuses() == [("helper", "outcome_unknown")]
+
+    asyncio.run(main())

@@ -65,6 +65,7 @@ def test_every_step_is_a_trace_of_the_session(tmp_path: Path, recorder: _Recorde
         str({"team": "a", "session_id": SESSION, "turn_id": "turn-1"})
     }
     assert "function" in recorder.spans
+    assert "guardrail" not in recorder.spans
 
 
 def test_names_of_the_application_stay(tmp_path: Path, recorder: _Recorder) -> None:

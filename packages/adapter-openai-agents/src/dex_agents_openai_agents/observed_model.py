@@ -61,7 +61,7 @@ class ModelCallLog:
 
     async def close(self) -> None:
         """Let go of the provider's connection; the SDK leaves a stream open that it does not read to its end."""
-        if self.stream is not None:
+        if self.stream is not None and not getattr(self.stream, "ag_running", False):
             await self.stream.aclose()
 
     def output_items(self) -> list[InputItem]:

@@ -65,6 +65,7 @@ from dex_agents_openai_agents.stored_items import (
     InputItem,
     has_content,
     response_message,
+    shown_message,
     user_message,
 )
 from dex_agents_openai_agents.summary_agent_note import with_agent_note
@@ -353,7 +354,8 @@ class OpenAIAgentsRunner:
             await self._hooks.on_agent_end(wrapper, agent, answer.value)  # type: ignore[arg-type]
         if agent.hooks is not None:
             await agent.hooks.on_end(wrapper, agent, answer.value)  # type: ignore[arg-type]
-        said = _assistant_message(answer.text, agent)
+        # As in a native run, later model calls read the tool's result and no message of the agent's.
+        said = shown_message(answer.text, agent=agent.name)
         turn.events.write_text_delta(answer.text)
         return TurnCompleted(new_messages=(*position.results, said), usage=AgentUsage())
 
@@ -386,10 +388,10 @@ class OpenAIAgentsRunner:
     ) -> OfferedTools:
         """What the model may call now: nothing after a turn's limit, the plan alone while it plans."""
         if turn.turn_limit_reached is not None:
-            return OfferedTools(tools=(), handoffs={})
+            return OfferedTools(tools=(), handoffs={}, is_reduced=True)
         if turn.interaction_mode is InteractionMode.PLANNING:
             built_in = tuple(name for name in turn.enabled_built_in_tools if name == WRITE_TODOS)
-            return OfferedTools(tools=(), handoffs={}, built_in=built_in)
+            return OfferedTools(tools=(), handoffs={}, built_in=built_in, is_reduced=True)
         return await resolve_tools(agent, wrapper, built_in=turn.enabled_built_in_tools)
 
     def _session_config(self, flow_id: str, turn_id: str) -> RunConfig:

@@ -46,11 +46,13 @@ class OfferedTools:
         tools: The agent's enabled tools, those of MCP servers first, as the SDK orders them.
         handoffs: Its enabled handoffs by the name of their tool.
         built_in: Names of the session's own tools.
+        is_reduced: Whether the session holds back tools of the agent.
     """
 
     tools: tuple[Tool, ...]
     handoffs: Mapping[str, Handoff[Any, Any]]
     built_in: tuple[str, ...] = ()
+    is_reduced: bool = False
 
     def find_function_tool(self, name: str, namespace: str | None) -> FunctionTool | None:
         """The function tool a call means."""
@@ -121,7 +123,7 @@ def build_step_agent(
         tools=tools,
         mcp_servers=[],
         handoffs=[],
-        model_settings=_settings(agent, resets_tool_choice=has_used_tools, has_tools=bool(tools)),
+        model_settings=_settings(agent, offered, resets_tool_choice=has_used_tools, has_tools=bool(tools)),
         input_guardrails=[_input_guardrail(guardrail, agent) for guardrail in agent.input_guardrails]
         if checks_input
         else [],
@@ -131,9 +133,12 @@ def build_step_agent(
     )
 
 
-def _settings(agent: Agent[Any], *, resets_tool_choice: bool, has_tools: bool) -> ModelSettings:
+def _settings(agent: Agent[Any], offered: OfferedTools, *, resets_tool_choice: bool, has_tools: bool) -> ModelSettings:
     settings = agent.model_settings
-    if settings.tool_choice is not None and ((resets_tool_choice and agent.reset_tool_choice) or not has_tools):
+    choice = settings.tool_choice
+    # Providers refuse a choice of a tool that is not offered.
+    is_held_back = offered.is_reduced and (not has_tools or choice not in ("auto", "required", "none"))
+    if choice is not None and (is_held_back or (resets_tool_choice and agent.reset_tool_choice)):
         return dataclasses.replace(settings, tool_choice=None)
     return settings
 

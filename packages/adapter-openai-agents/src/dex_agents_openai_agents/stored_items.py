@@ -20,6 +20,7 @@ __all__ = [
     "read_stored_items",
     "response_message",
     "result_message",
+    "shown_message",
     "user_message",
 ]
 
@@ -116,6 +117,12 @@ def response_message(
         ),
         framework_item=_encode(StoredItems(items=repaired, agent=agent, model=model)),
     )
+
+
+def shown_message(text: str, *, agent: str) -> FrameworkMessage:
+    """An answer that people read and no model does."""
+    repaired = sanitize_text(text)
+    return FrameworkMessage(role="assistant", text=repaired, framework_item=_encode(StoredItems(items=[], agent=agent)))
 
 
 def has_content(items: Iterable[InputItem]) -> bool:

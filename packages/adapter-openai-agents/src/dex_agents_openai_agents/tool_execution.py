@@ -10,6 +10,7 @@ from typing import Any
 
 from agents import (
     Agent,
+    FunctionTool,
     MaxTurnsExceeded,
     RunConfig,
     RunContextWrapper,
@@ -127,12 +128,18 @@ async def execute_tool_call(
             hooks=run_hooks,
         )
         items, interruptions = result.new_items, result.interruptions
-    except MaxTurnsExceeded as error:  # only function tools can end the run
-        items, interruptions = error.run_data.new_items if error.run_data is not None else [], []
+    except MaxTurnsExceeded as error:
+        if isinstance(tool, FunctionTool) or error.run_data is None:
+            raise  # of an agent behind the tool; other kinds of tools cannot end the run
+        items, interruptions = error.run_data.new_items, []
     except ToolInputGuardrailTripwireTriggered as error:
+        if error.guardrail not in (getattr(tool, "tool_input_guardrails", None) or ()):
+            raise  # of a tool of an agent behind the tool
         guardrail = error.guardrail.get_name()
         raise ToolExecutionError(f"The tool {name} was not run: its input guardrail {guardrail} stopped it.") from error
     except ToolOutputGuardrailTripwireTriggered as error:
+        if error.guardrail not in (getattr(tool, "tool_output_guardrails", None) or ()):
+            raise
         guardrail = error.guardrail.get_name()
         raise ToolExecutionError(
             f"The tool {name} ran, but its output guardrail {guardrail} withheld the result. "
