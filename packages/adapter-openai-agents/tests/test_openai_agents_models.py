@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from agents import Agent, Model, ModelBehaviorError, ModelSettings, RunConfig, function_tool
+from agents import Agent, Model, ModelBehaviorError, ModelSettings, RunConfig, RunHooks, function_tool
 from openai.types.responses import ResponseFunctionWebSearch
 from openai.types.responses.response_function_web_search import ActionSearch
 from openai_agents_sessions import SESSION, open_session
 from pydantic import BaseModel
 
-from dex_agents import TurnLimits, create_agent_session_flow
+from dex_agents import AgentMessage, AgentTurnContext, TurnLimits, create_agent_session_flow
 from dex_agents_openai_agents import OpenAIAgentsRunner, create_openai_agents_session_flow
 from dex_agents_openai_agents.stored_items import StoredItems
 from dex_agents_openai_agents.testing import ScriptedModel, call_item, reasoning_item, text_item
@@ -314,5 +315,79 @@ def test_the_answer_to_a_built_in_question_is_not_taken_for_a_tools_final_answer
             await session.client.answer(SESSION, "this one")
             await session.finished()
             assert (await session.messages())[-1].text == "thanks"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_a_cancellation_that_nobody_asked_for_is_no_answer(tmp_path: Path, is_streaming: bool) -> None:
+    async def main() -> None:
+        def cancelled(request: Any) -> list[Any]:
+            raise asyncio.CancelledError("a task of the provider's client was cancelled")
+
+        model = ScriptedModel(cancelled, [text_item("an answer")])
+        async with open_session(_agent(model), tmp_path, is_streaming=is_streaming) as session:
+            assert await session.answer_of("hello") == "an answer"
+            assert len(await session.events("model_call_retrying")) == 1
+        assert len(model.requests) == 2
+
+    asyncio.run(main())
+
+
+def test_a_run_that_is_cancelled_from_inside_is_no_answer(tmp_path: Path) -> None:
+    class Impatient(RunHooks[Any]):
+        def __init__(self) -> None:
+            self.is_first = True
+
+        async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
+            if self.is_first:
+                self.is_first = False
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        model = ScriptedModel([text_item("an answer")])
+        async with open_session(_agent(model), tmp_path, hooks=Impatient()) as session:
+            assert await session.answer_of("hello") == "an answer"
+        assert len(model.requests) == 1
+
+    asyncio.run(main())
+
+
+def test_the_outcome_says_which_model_answered() -> None:
+    class NoEvents:
+        def write_text_delta(self, text: str) -> None: ...
+
+        def write_reasoning_delta(self, text: str) -> None: ...
+
+        def write_event(self, type: str, payload: Any) -> None: ...
+
+    async def main() -> None:
+        runner = OpenAIAgentsRunner(_agent(ScriptedModel([text_item("hi")])))
+        message = runner.build_user_message("hello")
+        stored = AgentMessage(
+            sequence=1,
+            turn_id="turn-1",
+            role="user",
+            framework_item=message.framework_item,
+            created_at=datetime(2026, 12, 2, tzinfo=UTC),
+            text="hello",
+        )
+        turn = AgentTurnContext(
+            flow_id=SESSION,
+            turn_id="turn-1",
+            attempt=1,
+            step_execution_id=1,
+            messages=(stored,),
+            events=NoEvents(),
+            heartbeat=lambda: None,
+        )
+        metadata = (await runner.run_model_step(turn)).model_call_metadata
+        assert metadata is not None
+        assert metadata.request_model == "scripted-1"
+        assert metadata.response_model == "scripted-1-2026"
+        assert metadata.response_id == "resp_1"
 
     asyncio.run(main())
