@@ -8,13 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, set_tracing_disabled
+from agents import Agent, Tool, set_tracing_disabled
 
 from dex_agents import AgentEvent, AgentMessage, AgentSessionFlow, TurnResult
 from dex_agents.session.event_values import decode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
 from dex_agents.testing import AgentSessionTestClient, AgentTestEnvironment, poll_until
 from dex_agents_openai_agents import create_openai_agents_session_flow
+from dex_agents_openai_agents.testing import ScriptedModel, call_item, text_item
 
 set_tracing_disabled(True)
 
@@ -89,3 +90,18 @@ async def open_session(
         flow = create_openai_agents_session_flow(agent, "TestAgent", **{"attempt_backoff": timedelta(0), **options})
     async with AgentTestEnvironment(lambda _: flow, runs_worker=True, directory=directory) as environment:
         yield LiveSession(environment)
+
+
+def agent_with_tools(model: ScriptedModel, *tools: Tool, **fields: Any) -> Agent[Any]:
+    """An agent that is called Assistant."""
+    return Agent[Any](name="Assistant", instructions="You help.", model=model, tools=list(tools), **fields)
+
+
+def one_call(name: str, arguments: Any = "{}") -> ScriptedModel:
+    """A model that calls a tool once and is done."""
+    return ScriptedModel([call_item(name, arguments, "c1")], [text_item("done", 2)])
+
+
+def read_results(model: ScriptedModel) -> list[Any]:
+    """Outputs of calls that the model read in its latest request."""
+    return [item["output"] for item in model.requests[-1].items if str(item.get("type", "")).endswith("_output")]
