@@ -140,3 +140,30 @@ def test_a_custom_tool_is_deferred_and_answered_with_its_own_item(tmp_path: Path
         )
 
     asyncio.run(main())
+
+
+def test_each_custom_tool_has_its_own_approval(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def run(context: Any, text: str) -> str:
+        ran.append(text)
+        return text
+
+    async def main() -> None:
+        calls = [
+            ResponseCustomToolCall(type="custom_tool_call", id=f"ct_{name}", call_id=name, name=name, input=name)
+            for name in ("read", "write")
+        ]
+        model = ScriptedModel(calls, [text_item("done")])
+        tools = [
+            CustomTool(name="read", description="Reads.", on_invoke_tool=run),
+            CustomTool(name="write", description="Writes.", on_invoke_tool=run, needs_approval=True),
+        ]
+        async with open_session(agent_with_tools(model, *tools), tmp_path) as session:
+            await session.say("go")
+            assert (await session.client.wait_for_interrupt(SESSION)).tool_name == "write"
+            await session.client.reject(SESSION)
+            await session.finished()
+        assert ran == ["read"]
+
+    asyncio.run(main())

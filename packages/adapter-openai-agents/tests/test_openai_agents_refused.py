@@ -89,6 +89,11 @@ def _same_names() -> Agent[Any]:
         (SandboxAgent[Any](name="A"), "SandboxAgent"),
         (_OwnTools(name="A"), "overrides get_all_tools"),
         (_same_names(), "has the same name"),
+        (Agent[Any](name="A", tools=[gated, gated]), "are named 'gated'"),
+        (
+            Agent[Any](name="A", tools=[gated], handoffs=[handoff(Agent[Any](name="B"), tool_name_override="gated")]),
+            "are named 'gated'",
+        ),
         (Agent[Any](name="A", handoffs=[_unknown_target()]), r"agents=\[\.\.\.\]"),
         (
             Agent[Any](name="A", tools=[Agent[Any](name="B", tools=[gated]).as_tool("b", "B.")]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -86,6 +87,15 @@ def _check_agent(agent: object) -> None:
         )
     for tool in agent.tools:
         _check_tool(agent, tool)
+    names = Counter(tool.qualified_name for tool in agent.tools if isinstance(tool, FunctionTool))
+    names.update(
+        entry.tool_name if isinstance(entry, Handoff) else Handoff.default_tool_name(entry) for entry in agent.handoffs
+    )
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise UnsupportedAgentError(
+            agent.name,
+            f"two of its tools and handoffs are named {repeated[0]!r}; calls name what they mean, so rename one",
+        )
 
 
 def _check_tool(agent: Agent[Any], tool: Tool) -> None:

@@ -12,14 +12,13 @@ from dex_agents import AgentTurnContext, DeferredToolCall, ResolvedToolPolicy, T
 from dex_agents.session.built_in_tools import BUILT_IN_TOOL_POLICY
 from dex_agents_openai_agents.model_run import RawCall
 from dex_agents_openai_agents.run_state import CallKind, CallReference, encode_call_reference
-from dex_agents_openai_agents.step_agent import OfferedTools
+from dex_agents_openai_agents.step_agent import OfferedTools, find_item_tool
 
 __all__ = ["CallDeferral", "mcp_tool_effects"]
 
 # It only tells the model that there is no such tool; nobody needs to approve that.
 _UNKNOWN_TOOL_POLICY = ResolvedToolPolicy(effect=ToolEffect.UNCLASSIFIED, requires_approval=False)
 _NON_FUNCTION_KINDS: tuple[CallKind, ...] = ("shell_call", "apply_patch_call", "custom_tool_call")
-_ITEM_TOOLS = {"shell_call": "ShellTool", "apply_patch_call": "ApplyPatchTool", "custom_tool_call": "CustomTool"}
 
 
 class CallDeferral:
@@ -98,7 +97,7 @@ class CallDeferral:
 
     def _item_call(self, raw: dict[str, Any], kind: CallKind) -> DeferredToolCall:
         call_id = str(raw["call_id"])
-        tool = next((tool for tool in self._offered.tools if type(tool).__name__ == _ITEM_TOOLS[kind]), None)
+        tool = find_item_tool(self._offered.tools, kind, raw.get("name"))
         name = str(raw.get("name") or getattr(tool, "name", kind.removesuffix("_call")))
         shown = {"shell_call": "action", "apply_patch_call": "operation"}.get(kind)
         arguments = {"input": raw.get("input")} if shown is None else raw.get(shown)
@@ -126,7 +125,7 @@ class CallDeferral:
         )
 
     def _policy(self, name: str, tool: Tool | None, call_id: str) -> ResolvedToolPolicy:
-        asks: Any = getattr(tool, "needs_approval", False)
+        asks: Any = True if tool is None else getattr(tool, "needs_approval", False)
         effect = _annotated_effect(tool) or self._mcp_effects.get(name)
         return self._turn.resolve_tool_policy(
             name,

@@ -30,6 +30,12 @@ __all__ = ["OfferedTools", "ToolRanInModelStepError", "build_step_agent", "resol
 
 Value = TypeVar("Value")
 
+_ITEM_TOOLS = {
+    "shell_call": ("ShellTool",),
+    "apply_patch_call": ("ApplyPatchTool",),
+    "custom_tool_call": ("CustomTool", "ApplyPatchTool"),
+}
+
 
 class ToolRanInModelStepError(RuntimeError):
     """The SDK tried to run a tool inside a model step; nothing ran."""
@@ -66,6 +72,13 @@ def find_function_tool(tools: Iterable[Tool], name: str, namespace: str | None) 
         if isinstance(tool, FunctionTool) and tool.name == name and tool.qualified_name in (qualified, name):
             return tool
     return None
+
+
+def find_item_tool(tools: Iterable[Tool], kind: str, name: object) -> Tool | None:
+    """The tool that a call means which is no function call: custom tools by name, of the others there is one."""
+    kinds = _ITEM_TOOLS.get(kind, ())
+    found = (tool for tool in tools if type(tool).__name__ in kinds)
+    return next((tool for tool in found if kind != "custom_tool_call" or getattr(tool, "name", None) == name), None)
 
 
 async def resolve_maybe_awaitable(value: Value | Awaitable[Value]) -> Value:

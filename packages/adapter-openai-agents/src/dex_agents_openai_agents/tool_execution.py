@@ -34,7 +34,7 @@ from dex_agents_openai_agents.canned_model import CannedModel
 from dex_agents_openai_agents.run_hooks import StepAgentHooks, StepRunHooks
 from dex_agents_openai_agents.run_state import CallReference
 from dex_agents_openai_agents.runnable_tool import ToolErrors, runnable_tool
-from dex_agents_openai_agents.step_agent import find_function_tool
+from dex_agents_openai_agents.step_agent import find_function_tool, find_item_tool
 from dex_agents_openai_agents.stored_items import item_to_json
 
 __all__ = ["execute_tool_call", "find_tool"]
@@ -44,11 +44,6 @@ _ITEM_TYPES: dict[str, Any] = {
     "shell_call": ResponseFunctionShellToolCall,
     "apply_patch_call": ResponseApplyPatchToolCall,
     "custom_tool_call": ResponseCustomToolCall,
-}
-_TOOL_TYPES = {
-    "shell_call": ("ShellTool",),
-    "apply_patch_call": ("ApplyPatchTool",),
-    "custom_tool_call": ("CustomTool", "ApplyPatchTool"),
 }
 
 
@@ -65,11 +60,7 @@ async def find_tool(
         if own is not None or not agent.mcp_servers:
             return own
         return find_function_tool(await agent.get_mcp_tools(context), name, reference.namespace)
-    kinds = _TOOL_TYPES.get(reference.kind, ())
-    named = [tool for tool in agent.tools if type(tool).__name__ in kinds]
-    if reference.kind == "custom_tool_call":
-        named = [tool for tool in named if getattr(tool, "name", None) == name]
-    return named[0] if named else None
+    return find_item_tool(agent.tools, reference.kind, name)
 
 
 async def execute_tool_call(
