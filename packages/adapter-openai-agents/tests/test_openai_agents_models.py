@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from agents import Agent, Model, ModelBehaviorError, ModelSettings, RunConfig, RunHooks, function_tool
+from agents import Agent, Model, ModelBehaviorError, ModelSettings, RunConfig, RunHooks, function_tool, handoff
 from openai.types.responses import ResponseFunctionWebSearch
 from openai.types.responses.response_function_web_search import ActionSearch
 from openai_agents_sessions import SESSION, open_session
@@ -389,5 +389,18 @@ def test_the_outcome_says_which_model_answered() -> None:
         assert metadata.request_model == "scripted-1"
         assert metadata.response_model == "scripted-1-2026"
         assert metadata.response_id == "resp_1"
+
+    asyncio.run(main())
+
+
+def test_a_handoff_with_the_name_of_a_built_in_tool_fails_the_turn_by_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        other = Agent[Any](name="Other")
+        agent = _agent(ScriptedModel(), handoffs=[other])
+        flow = create_openai_agents_session_flow(agent, "TestAgent", built_in_tools=["ask_user"])
+        agent.handoffs = [handoff(other, tool_name_override="ask_user")]
+        async with open_session(flow, tmp_path) as session:
+            assert (await session.say("go")).status == "failed"
+            assert "has the name of the built-in tool 'ask_user'" in await session.error()
 
     asyncio.run(main())

@@ -23,7 +23,7 @@ from agents import (
 )
 from agents import handoff as make_handoff
 
-from dex_agents import BUILT_IN_TOOL_DEFINITIONS
+from dex_agents import BUILT_IN_TOOL_DEFINITIONS, TurnRefusedError
 from dex_agents_openai_agents.run_hooks import StepAgentHooks
 
 __all__ = ["OfferedTools", "ToolRanInModelStepError", "build_step_agent", "resolve_maybe_awaitable", "resolve_tools"]
@@ -93,6 +93,7 @@ async def resolve_tools(
 
     Raises:
         UserError: An MCP server of the agent is not connected.
+        TurnRefusedError: A tool, of an MCP server for example, has the name of an enabled built-in tool.
     """
     handoffs: dict[str, Handoff[Any, Any]] = {}
     for entry in agent.handoffs:
@@ -101,7 +102,11 @@ async def resolve_tools(
         if enabled if isinstance(enabled, bool) else await resolve_maybe_awaitable(enabled(context, agent)):
             handoffs[handoff.tool_name] = handoff
     tools = tuple(await agent.get_all_tools(context))
-    return OfferedTools(tools=tools, handoffs=handoffs, built_in=tuple(built_in))
+    offered = OfferedTools(tools=tools, handoffs=handoffs, built_in=tuple(built_in))
+    names = {*handoffs, *(getattr(tool, "name", None) for tool in tools)}
+    if taken := [name for name in offered.built_in if name in names]:
+        raise TurnRefusedError(f"a tool of the agent {agent.name!r} has the name of the built-in tool {taken[0]!r}")
+    return offered
 
 
 def build_step_agent(
