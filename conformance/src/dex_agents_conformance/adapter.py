@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import pytest
+
 from dex_agents import AgentFrameworkRunner, AgentSessionFlow, create_agent_session_flow
 from dex_agents_conformance.capabilities import Capability
 from dex_agents_conformance.conversation_script import ConversationScript
@@ -27,6 +29,11 @@ class AdapterDescription:
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     result_texts: ClassVar[Mapping[str, str | None]] = {}
     failure_text: ClassVar[str] = "{failure}"
+
+    def require(self, capability: Capability) -> None:
+        """Skip a case that needs a second capability, unless it is declared."""
+        if capability not in self.capabilities:
+            pytest.skip(f"{capability.value} is not declared")
 
     def make_runner(self, script: ConversationScript) -> AgentFrameworkRunner:
         """The runner of an agent with the script's model, tools and instructions.

@@ -10,6 +10,7 @@ from dex_agents_conformance.cases.determinism import DeterminismCases
 from dex_agents_conformance.cases.model_output import ModelOutputCases
 from dex_agents_conformance.cases.questions import QuestionCases
 from dex_agents_conformance.cases.streaming import StreamingCases
+from dex_agents_conformance.cases.tasks import TaskCases
 from dex_agents_conformance.cases.tool_results import ToolResultCases
 from dex_agents_conformance.cases.turn_control import TurnControlCases
 from dex_agents_conformance.cases.turns import TurnCases
@@ -30,6 +31,7 @@ class AdapterConformance(
     DeterminismCases,
     QuestionCases,
     BuiltInToolCases,
+    TaskCases,
 ):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 

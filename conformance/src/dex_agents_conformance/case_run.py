@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from dex_agents import AgentEvent, AgentFrameworkRunner, AgentMessage, AgentSessionFlow, AgentSnapshot, TurnResult
+from dex_agents import (
+    AgentEvent,
+    AgentFrameworkRunner,
+    AgentMessage,
+    AgentSessionFlow,
+    AgentSnapshot,
+    AgentToolCallRecord,
+    AgentToolCallRecordStatus,
+    TurnResult,
+)
 from dex_agents.session.event_values import decode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
 from dex_agents.testing import (
@@ -136,6 +145,22 @@ class CaseRun:
             return None
 
         await poll_until(is_reached, awaited=f"somebody at {name!r}")
+
+    async def wait_for_call(
+        self, tool_name: str, status: AgentToolCallRecordStatus, *, session_id: str = SESSION
+    ) -> AgentToolCallRecord:
+        """Wait until a call of the active turn has a status, and return its record.
+
+        Raises:
+            TimeoutError: None has it in time.
+        """
+
+        async def found() -> AgentToolCallRecord | None:
+            records = (await self.client.get_agent_snapshot(session_id)).tool_calls
+            wanted = (record for record in records if (record.tool_name, record.status) == (tool_name, status))
+            return next(wanted, None)
+
+        return await poll_until(found, awaited=f"a call of {tool_name} that is {status.value}")
 
     async def skip_timer(self, step_type: str, *, session_id: str = SESSION) -> None:
         """End the timer for which a Step of this type waits, once there is one: time passes without passing.

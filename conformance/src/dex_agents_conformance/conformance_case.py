@@ -68,8 +68,8 @@ def case(
         declared = DeclaredCase(script=script, capability=capability, runs_worker=runs_worker)
 
         def run_case(self: AdapterDescription, tmp_path: Path, parameter: str = "") -> None:
-            if capability is not None and capability not in self.capabilities:
-                pytest.skip(f"{capability.value} is not declared")
+            if capability is not None:
+                self.require(capability)
             setup = CaseSetup(directory=tmp_path, parameter=parameter)
 
             async def run_body() -> None:

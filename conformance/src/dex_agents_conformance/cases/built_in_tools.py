@@ -6,6 +6,7 @@ import dataclasses
 import json
 from datetime import timedelta
 
+from dex_agents import AgentToolCallRecordStatus
 from dex_agents.session.texts import (
     QUESTION_DEADLINE_PASSED,
     QUESTION_DECLINED,
@@ -208,10 +209,5 @@ class BuiltInToolCases(AdapterDescription):
 
 async def _waiting(run: CaseRun) -> None:
     """Until the wait has begun and the call beside it is done."""
-
-    async def is_waiting() -> bool:
-        snapshot = await run.client.get_agent_snapshot(SESSION)
-        return any(call.status == "waiting_for_timer" for call in snapshot.tool_calls)
-
-    await poll_until(is_waiting, awaited="the wait")
+    await run.wait_for_call("durable_wait", AgentToolCallRecordStatus.WAITING_FOR_TIMER)
     await poll_until(lambda: run.effects["look"] or None, awaited="the call beside it")
