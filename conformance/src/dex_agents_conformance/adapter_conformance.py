@@ -6,13 +6,18 @@ from typing import Any
 
 from dex_agents_conformance.cases.approvals import ApprovalCases
 from dex_agents_conformance.cases.built_in_tools import BuiltInToolCases
+from dex_agents_conformance.cases.changed_arguments import ChangedArgumentCases
+from dex_agents_conformance.cases.compaction import CompactionCases
 from dex_agents_conformance.cases.determinism import DeterminismCases
 from dex_agents_conformance.cases.model_output import ModelOutputCases
+from dex_agents_conformance.cases.plans import PlanCases
 from dex_agents_conformance.cases.questions import QuestionCases
+from dex_agents_conformance.cases.settings import SettingsCases
 from dex_agents_conformance.cases.streaming import StreamingCases
 from dex_agents_conformance.cases.tasks import TaskCases
 from dex_agents_conformance.cases.tool_results import ToolResultCases
 from dex_agents_conformance.cases.turn_control import TurnControlCases
+from dex_agents_conformance.cases.turn_limits import TurnLimitCases
 from dex_agents_conformance.cases.turns import TurnCases
 from dex_agents_conformance.cases.usage import UsageCases
 from dex_agents_conformance.conformance_case import refuse_overridden_cases
@@ -32,6 +37,11 @@ class AdapterConformance(
     QuestionCases,
     BuiltInToolCases,
     TaskCases,
+    PlanCases,
+    SettingsCases,
+    CompactionCases,
+    ChangedArgumentCases,
+    TurnLimitCases,
 ):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 
