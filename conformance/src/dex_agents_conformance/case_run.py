@@ -10,6 +10,7 @@ from typing import Any
 from dex_agents import (
     AgentEvent,
     AgentFrameworkRunner,
+    AgentInterrupt,
     AgentMessage,
     AgentSessionFlow,
     AgentSnapshot,
@@ -139,12 +140,48 @@ class CaseRun:
                 return True
             if check is not None:
                 check()
-            state = (await self.client.get_agent_snapshot(session_id)).state
-            has_ended = state is not None and state.turn_count > 0 and state.active_turn_id is None
-            assert not has_ended, f"the turn ended before it came to {name!r}: {state}"
+            await self._check_active(session_id, f"it came to {name!r}")
             return None
 
         await poll_until(is_reached, awaited=f"somebody at {name!r}")
+
+    async def _check_active(self, session_id: str, awaited: str) -> None:
+        state = (await self.client.get_agent_snapshot(session_id)).state
+        has_ended = state is not None and state.turn_count > 0 and state.active_turn_id is None
+        assert not has_ended, f"the turn ended before {awaited}: {state}"
+
+    async def finish_unasked(self, *, session_id: str = SESSION) -> AgentSnapshot:
+        """`finish` for a turn that must not ask anybody any more.
+
+        Raises:
+            AssertionError: It asks.
+        """
+
+        async def is_over() -> AgentSnapshot | None:
+            snapshot = await self.client.get_agent_snapshot(session_id)
+            assert not snapshot.pending_interrupts, (
+                f"[a-question-is-asked-once] it waits: {snapshot.pending_interrupts}"
+            )
+            is_idle = snapshot.state is not None and snapshot.state.active_turn_id is None
+            return snapshot if is_idle else None
+
+        return await poll_until(is_over, awaited="the end of the turn")
+
+    async def wait_for_question(self, *, session_id: str = SESSION) -> AgentInterrupt:
+        """Wait for a question to the user, and return the oldest.
+
+        Raises:
+            AssertionError: The turn ended without one.
+        """
+
+        async def asked() -> AgentInterrupt | None:
+            pending = await self.client.pending_interrupts(session_id)
+            question = next((interrupt for interrupt in pending if interrupt.kind == "question"), None)
+            if question is None:
+                await self._check_active(session_id, "[a-question-reaches-the-user]")
+            return question
+
+        return await poll_until(asked, awaited="a question")
 
     async def wait_for_call(
         self, tool_name: str, status: AgentToolCallRecordStatus, *, session_id: str = SESSION
@@ -170,11 +207,12 @@ class CaseRun:
             session_id: The session.
 
         Raises:
-            TimeoutError: No such Step waits for a timer.
+            AssertionError: The turn ended, or no such Step waits for a timer in time.
         """
         engine = self.environment.engine
 
         async def is_skipped() -> bool:
+            await self._check_active(session_id, f"{step_type} waited for a timer")
             open_steps = (await engine.describe_flow(session_id)).open_steps
             waiting = [step.step_execution_id for step in open_steps if step.step_type == step_type]
             for step_execution_id in waiting:

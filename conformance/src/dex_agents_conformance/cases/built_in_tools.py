@@ -109,9 +109,9 @@ class BuiltInToolCases(AdapterDescription):
     async def test_F53_ask_user_is_answered(self, run: CaseRun) -> None:
         """The user sees the question, and the model reads the answer beside the results of other calls."""
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert (asked.tool_name, asked.question) == ("ask_user", _QUESTION["question"])
-        assert asked.choices == ("staging", "production"), "[the-question-reaches-the-user]"
+        assert asked.choices == ("staging", "production"), "[a-question-reaches-the-user]"
         await poll_until(lambda: run.effects["look"] or None, awaited="the call beside it")
         assert run.model_calls == {"go#0": 1}, "[the-model-waits-for-every-result]"
         assert await run.client.answer_question(SESSION, asked.interrupt_id, run.parameter)
@@ -125,7 +125,7 @@ class BuiltInToolCases(AdapterDescription):
         """The model reads what the person said, or that they declined."""
         words = "Ask me tomorrow" if run.parameter == "in_words" else None
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert await run.client.resolve_interrupt(SESSION, asked.interrupt_id, approved=False, rejection_message=words)
         await run.finish()
         assert run.results_seen == [words or QUESTION_DECLINED, "seen"], "[the-persons-words-reach-the-model]"
@@ -134,7 +134,7 @@ class BuiltInToolCases(AdapterDescription):
     async def test_F53_ask_user_ends_at_its_deadline(self, run: CaseRun) -> None:
         """Nobody answered; the model is told, and the turn goes on."""
         await run.start("go")
-        await run.client.wait_for_interrupt(SESSION, kind="question")
+        await run.wait_for_question()
         await run.skip_timer("AwaitQuestionAnswer")
         await run.finish()
         assert run.results_seen == [QUESTION_DEADLINE_PASSED, "seen"]

@@ -164,7 +164,7 @@ class ChangedArgumentCases(AdapterDescription):
         self.require(Capability.TOOL_QUESTIONS)
         await run.start("pay")
         await run.client.approve(SESSION, arguments={"value": "50"})
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert await run.client.answer_question(SESSION, asked.interrupt_id, "yes")
         await run.finish()
         (seen,) = run.results_seen

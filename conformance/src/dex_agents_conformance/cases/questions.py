@@ -93,12 +93,12 @@ class QuestionCases(AdapterDescription):
     async def test_F53_a_tool_asks_and_goes_on_with_the_answer(self, run: CaseRun) -> None:
         """The user sees question and choices, nothing has happened yet, and then the tool runs once with the answer."""
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
-        assert (asked.tool_name, asked.question) == ("deploy", _WHERE.question), "[the-question-reaches-the-user]"
-        assert (asked.choices, asked.allows_free_text) == (_WHERE.choices, True), "[the-question-reaches-the-user]"
+        asked = await run.wait_for_question()
+        assert (asked.tool_name, asked.question) == ("deploy", _WHERE.question), "[a-question-reaches-the-user]"
+        assert (asked.choices, asked.allows_free_text) == (_WHERE.choices, True), "[a-question-reaches-the-user]"
         assert run.effects == {}, "[a-question-comes-before-the-effect]"
         assert await run.client.answer_question(SESSION, asked.interrupt_id, "the moon")
-        await run.finish()
+        await run.finish_unasked()
         assert run.values == ["the moon"], "[the-answer-reaches-the-tool]"
         assert run.results_seen == ["deploy:the moon"]
         assert await run.statuses() == [("deploy", "succeeded")]
@@ -109,15 +109,15 @@ class QuestionCases(AdapterDescription):
         """Character for character."""
         await run.start("go")
         await _answer(run, _ANSWERS[run.parameter])
-        await run.finish()
+        await run.finish_unasked()
         assert run.values == [_ANSWERS[run.parameter]], "[the-answer-reaches-the-tool]"
 
     @case(_asks_for_a_choice, capability=Capability.TOOL_QUESTIONS)
     async def test_F53_the_first_valid_answer_wins(self, run: CaseRun) -> None:
         """Blank answers, ones that are no choice, an approval and a second answer do not count."""
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
-        assert not asked.allows_free_text, "[the-question-reaches-the-user]"
+        asked = await run.wait_for_question()
+        assert not asked.allows_free_text, "[a-question-reaches-the-user]"
 
         async def answer(text: str) -> AnswerResult:
             return await run.client.answer_question_with_reason(SESSION, asked.interrupt_id, text)
@@ -129,7 +129,7 @@ class QuestionCases(AdapterDescription):
         assert run.effects == {}, "[a-question-comes-before-the-effect]"
         assert await answer("staging") is AnswerResult.ACCEPTED
         assert not await run.client.answer_question(SESSION, asked.interrupt_id, "production")
-        await run.finish()
+        await run.finish_unasked()
         assert run.values == ["staging"], "[the-answer-reaches-the-tool]"
 
     @case(_asks, capability=Capability.TOOL_QUESTIONS, parameters=("in_words", "without_words"))
@@ -137,9 +137,9 @@ class QuestionCases(AdapterDescription):
         """The tool takes no effect, and the model reads what the person said, or that they declined."""
         words = "Not on a Friday" if run.parameter == "in_words" else None
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert await run.client.resolve_interrupt(SESSION, asked.interrupt_id, approved=False, rejection_message=words)
-        await run.finish()
+        await run.finish_unasked()
         assert run.effects == {}, "[a-declined-call-never-runs]"
         assert run.results_seen == [words or QUESTION_DECLINED], "[the-persons-words-reach-the-model]"
         assert await run.statuses() == [("deploy", "rejected")]
@@ -148,10 +148,10 @@ class QuestionCases(AdapterDescription):
     async def test_F53_a_question_ends_at_its_deadline(self, run: CaseRun) -> None:
         """Nobody answered: the tool takes no effect, the model is told, and an answer comes too late."""
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert asked.deadline is not None
         await run.skip_timer("AwaitQuestionAnswer")
-        await run.finish()
+        await run.finish_unasked()
         assert run.effects == {}, "[a-declined-call-never-runs]"
         assert run.results_seen == [QUESTION_DEADLINE_PASSED]
         assert not await run.client.answer_question(SESSION, asked.interrupt_id, "staging")
@@ -164,7 +164,7 @@ class QuestionCases(AdapterDescription):
         second = await _answer(run, "yes", question=_SURE.question)
         assert first != second, "[every-question-has-an-interrupt-of-its-own]"
         assert not await run.client.answer_question(SESSION, first, "staging")
-        await run.finish()
+        await run.finish_unasked()
         assert run.effects == {"deploy": 1}, "[a-question-comes-before-the-effect]"
         assert run.values == ["production, yes"], "[the-answer-reaches-the-tool]"
         assert [asked["question"] for asked in await run.event_payloads("interrupt_raised")] == [
@@ -177,9 +177,9 @@ class QuestionCases(AdapterDescription):
         """The answer to the first changes nothing: no effect was taken."""
         await run.start("go")
         await _answer(run, "production", question=_WHERE.question)
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert await run.client.resolve_interrupt(SESSION, asked.interrupt_id, approved=False)
-        await run.finish()
+        await run.finish_unasked()
         assert run.effects == {}, "[a-declined-call-never-runs]"
         assert run.results_seen == [QUESTION_DECLINED]
 
@@ -192,7 +192,7 @@ class QuestionCases(AdapterDescription):
         for interrupt in sorted(asked, key=lambda interrupt: interrupt.question or "", reverse=True):
             assert run.model_calls == {"go#0": 1}, "[the-model-waits-for-every-result]"
             assert await run.client.answer_question(SESSION, interrupt.interrupt_id, f"to {interrupt.question}")
-        await run.finish()
+        await run.finish_unasked()
         assert run.results_seen == ["colour:to Which colour?", "seen", "size:to Which size?"], (
             "[each-answer-reaches-its-own-call]"
         )
@@ -206,7 +206,7 @@ class QuestionCases(AdapterDescription):
         """Also one that must never run twice: its first run only asked."""
         await run.start("go")
         await _answer(run, "staging")
-        await run.finish()
+        await run.finish_unasked()
         assert run.effects == {"deploy": 1}, "[non-idempotent-effects-happen-once]"
         assert await run.statuses() == [("deploy", "succeeded")], "[a-question-is-no-failed-attempt]"
         assert run.results_seen == ["deploy:staging"]
@@ -218,7 +218,7 @@ class QuestionCases(AdapterDescription):
         approval = await run.client.approve(SESSION)
         asked = await _answer(run, "yes")
         assert asked != approval.interrupt_id, "[every-question-has-an-interrupt-of-its-own]"
-        await run.finish()
+        await run.finish_unasked()
         assert run.results_seen == ["deploy:yes"]
         assert run.effects == {"deploy": 1}
 
@@ -226,7 +226,7 @@ class QuestionCases(AdapterDescription):
     async def test_F03_steering_ends_a_question(self, run: CaseRun) -> None:
         """The call is not run, its question is gone, and the new message is answered."""
         await run.start("go")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        asked = await run.wait_for_question()
         assert await run.client.steer_user_message(SESSION, "next")
         snapshot = await run.finish()
         assert snapshot.messages[-1].text == "well"
@@ -242,8 +242,8 @@ class QuestionCases(AdapterDescription):
         """The same call of the same turn in another session asks for itself."""
         await run.start("go")
         await run.start("go", session_id="session-2")
-        await run.client.wait_for_interrupt("session-2", kind="question")
-        asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+        await run.wait_for_question(session_id="session-2")
+        asked = await run.wait_for_question()
         assert await run.client.answer_question(SESSION, asked.interrupt_id, "staging")
         await run.finish()
         assert run.values == ["staging"], "[sessions-do-not-mix]"
@@ -257,17 +257,17 @@ class QuestionCases(AdapterDescription):
         """A new runner goes on with the answers that an old one never saw."""
         await run.start("go")
         await _answer(run, "production")
-        await run.client.wait_for_interrupt(SESSION, kind="question")
+        await run.wait_for_question()
         await run.reopen(self.make_flow(run.script))
         await _answer(run, "yes")
-        await run.finish()
+        await run.finish_unasked()
         assert run.values == ["production, yes"], "[runners-keep-no-session-state]"
         assert run.model_calls == {"go#0": 1, "go#1": 1}, "[one-model-call-per-model-step]"
 
 
 async def _answer(run: CaseRun, answer: str, *, question: str | None = None) -> str:
     """Answer the oldest question once there is one; its interrupt ID."""
-    asked = await run.client.wait_for_interrupt(SESSION, kind="question")
+    asked = await run.wait_for_question()
     if question is not None:
         assert asked.question == question, "[questions-come-in-order]"
     assert await run.client.answer_question(SESSION, asked.interrupt_id, answer)
