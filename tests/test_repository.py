@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -12,11 +13,11 @@ PROJECT_FILES = sorted([*ROOT.glob("packages/*/pyproject.toml"), ROOT / "conform
 
 def source_files(*suffixes: str) -> list[Path]:
     hidden_or_made = {".venv", ".nox", "dist", "node_modules"}
-    return [
-        path
-        for path in sorted(ROOT.rglob("*"))
-        if path.suffix in suffixes and not hidden_or_made.intersection(path.relative_to(ROOT).parts)
-    ]
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(set(folders) - hidden_or_made)
+        found += [Path(folder, name) for name in sorted(names) if name.endswith(suffixes)]
+    return found
 
 
 def test_no_source_file_is_longer_than_the_limit() -> None:
