@@ -18,7 +18,7 @@ __all__ = ["WORKER_ENVIRONMENT", "worker_fork_server"]
 WORKER_ENVIRONMENT = {"PYTHONPATH": os.fspath(Path(__file__).parents[2])}
 _MODULES = (
     "tests.session_kill.compacting_agent",
-    "tests.session_kill.kill_points",
+    "dex_agents.testing.kill_points",
     "tests.session_kill.planned_agent",
     "dex_flow.embedded",
 )

@@ -8,10 +8,10 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+from dex_agents.testing.kill_points import create_kill_point_flow
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.testing import ProgramProcess, ProgramProcesses
 from tests.session_kill.forked_workers import WORKER_ENVIRONMENT, worker_fork_server
-from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import PlannedAgent
 from tests.session_kill.sessions import Sessions
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dex_agents.testing.kill_points import create_kill_point_flow
 from dex_flow import OpenStepDescription
-from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import plan
 from tests.session_kill.scene import Scene, play
 from tests.session_kill.sessions import Sessions

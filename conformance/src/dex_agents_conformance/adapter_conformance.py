@@ -8,6 +8,7 @@ from dex_agents_conformance.cases.approvals import ApprovalCases
 from dex_agents_conformance.cases.built_in_tools import BuiltInToolCases
 from dex_agents_conformance.cases.changed_arguments import ChangedArgumentCases
 from dex_agents_conformance.cases.compaction import CompactionCases
+from dex_agents_conformance.cases.crashes import CrashCases
 from dex_agents_conformance.cases.determinism import DeterminismCases
 from dex_agents_conformance.cases.model_output import ModelOutputCases
 from dex_agents_conformance.cases.plans import PlanCases
@@ -42,6 +43,7 @@ class AdapterConformance(
     CompactionCases,
     ChangedArgumentCases,
     TurnLimitCases,
+    CrashCases,
 ):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 

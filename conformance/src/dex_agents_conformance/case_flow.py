@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from dex_agents import AgentSessionFlow
+from dex_agents.testing.kill_points import create_kill_point_flow
+from dex_flow import Flow
+from dex_flow.testing import Gates
 
 __all__ = ["CASE_FLOW_FACTORY", "CaseLocation", "create_flow", "write_case_location"]
 
@@ -35,8 +37,8 @@ def write_case_location(directory: Path, location: CaseLocation) -> None:
     (directory / _FILE).write_bytes(msgspec.json.encode(location))
 
 
-def create_flow(directory: Path) -> AgentSessionFlow:
-    """The Flow of the case's agent."""
+def create_flow(directory: Path) -> Flow:
+    """The Flow of the case's agent, with kill points: gates `<session>.<Step>.<method>` in the case's directory."""
     # The suite imports this module, and pytest: a worker needs neither before it knows its case.
     from dex_agents_conformance.adapter_loading import load_adapter
     from dex_agents_conformance.case_setup import CaseSetup
@@ -45,4 +47,5 @@ def create_flow(directory: Path) -> AgentSessionFlow:
     location = msgspec.json.decode((directory / _FILE).read_bytes(), type=CaseLocation)
     adapter = load_adapter(location.adapter)
     setup = CaseSetup(directory=directory, parameter=location.parameter, build=location.build)
-    return adapter().make_flow(declared_case(adapter, location.case).script(setup))
+    flow = adapter().make_flow(declared_case(adapter, location.case).script(setup))
+    return create_kill_point_flow(flow, Gates(directory))

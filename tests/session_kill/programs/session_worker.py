@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from dex_agents.testing.kill_points import create_kill_point_flow
 from dex_flow.embedded import EmbeddedEngine
-from tests.session_kill.kill_points import create_kill_point_flow
 from tests.session_kill.planned_agent import PlannedAgent
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dex_agents import AgentSessionFlow
+from dex_agents.agent_session_flow import AgentSessionFlow
 from dex_flow import Activity, ActivityStep, Flow, InlineStep, Step, Transaction
 from dex_flow.testing import Gates
 
