@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 # Containers often forbid bytecode; then each of the hundreds of processes that the tests start compiles everything
 # that it imports, and pytest rewrites every module's assertions again.
@@ -25,3 +26,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
         return None
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, processors * 3 // 2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A process without tests takes some from the one that has most left, so that all end together."""
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None

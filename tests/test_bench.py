@@ -28,16 +28,7 @@ def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
-    done = run_bench("turn", "--json", "--quick", "--turns", "5", "--sessions", "3")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.processes
-def test_every_kind_is_measured_for_one_session_and_for_several(report: dict[str, Any]) -> None:
+def check_every_kind_is_measured_for_one_session_and_for_several(report: dict[str, Any]) -> None:
     for kind in ("power", "process", "floor"):
         assert set(report[kind]) == {"sessions_1", "sessions_3"}
         for summary in report[kind].values():
@@ -46,19 +37,28 @@ def test_every_kind_is_measured_for_one_session_and_for_several(report: dict[str
     assert report["processes_2"]["sessions_3"]["turns_per_s"] > 0
 
 
-@pytest.mark.processes
-def test_a_turn_costs_at_most_five_flushed_commits_and_four_when_its_tool_may_repeat(report: dict[str, Any]) -> None:
+def check_a_turn_costs_at_most_five_flushed_commits_and_four_when_its_tool_may_repeat(report: dict[str, Any]) -> None:
     assert 0 < report["commits_per_turn"] <= 5
     assert 0 < report["repeatable_tool_commits_per_turn"] <= 4
     # A flush beyond the commits' own would be one that live events or a checkpoint cost.
     assert 0 < report["syncs_per_turn"] <= report["commits_per_turn"] + 0.5
 
 
-@pytest.mark.processes
-def test_a_short_run_says_nothing_about_turn_1000(report: dict[str, Any]) -> None:
+def check_a_short_run_says_nothing_about_turn_1000(report: dict[str, Any]) -> None:
     assert report["turn_10_ms"] > 0
     assert report["turn_1000_ms"] is None
     assert report["compacted_turn_1000_ms"] is None
+
+
+@pytest.mark.processes
+def test_a_quick_run_measures_everything_and_what_it_counts_keeps_its_targets() -> None:
+    """One test, so that parallel test processes do not each run the benchmark."""
+    done = run_bench("turn", "--json", "--quick", "--turns", "5", "--sessions", "3")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    check_every_kind_is_measured_for_one_session_and_for_several(report)
+    check_a_turn_costs_at_most_five_flushed_commits_and_four_when_its_tool_may_repeat(report)
+    check_a_short_run_says_nothing_about_turn_1000(report)
 
 
 def test_turns_of_a_session_with_compaction_are_compared(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 from collections import Counter
@@ -90,6 +91,7 @@ PAGES = (
 )
 
 
+@functools.cache
 def collected_tests() -> Counter[str]:
     """Names of the test functions of all packages, with how many modules have one of that name."""
     names: Counter[str] = Counter()

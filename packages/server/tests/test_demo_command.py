@@ -88,6 +88,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 def run_scenario_as_json(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The sessions of a run that ends well and leaves no process and no folder of its own."""
     finished = run_command(folder, "demo", "--json", *arguments)
 
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -112,14 +113,23 @@ def run_scenario_as_json(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     return sessions
 
 
-def test_json_of_the_refund(tmp_path: Path) -> None:
-    first, second = run_scenario_as_json(tmp_path)
+def test_json_of_the_refund_whose_databases_are_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    first, second = run_scenario_as_json(tmp_path, "--keep", str(kept))
 
     assert first["tool_runs"] == second["tool_runs"] == {"lookup_order": 1, "refund_order": 1}
     assert first["tool_statuses"] == ["succeeded", "succeeded"]
     assert "$129.00" in first["final_text"]
     assert second["tool_statuses"] == ["succeeded", "outcome_unknown"]
     assert "did not try it again" in second["final_text"]
+    with closing(sqlite3.connect(kept / "orders.db")) as connection:
+        assert connection.execute("SELECT order_id, COUNT(*) FROM refund GROUP BY order_id").fetchall() == [
+            (7, 1),
+            (12, 1),
+        ]
+    with closing(sqlite3.connect(kept / "sessions.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert [(kept / f"worker-{number}.log").read_text() for number in (1, 2, 3)] == ["", "", ""]
 
 
 def test_json_of_the_steered_turn(tmp_path: Path) -> None:
@@ -200,6 +210,8 @@ def test_timeline_tells_the_story(tmp_path: Path) -> None:
         ],
     )
     assert "\x1b" not in finished.stdout
+    assert demo_folders(tmp_path) == []
+    assert processes_that_mention(str(tmp_path)) == []
 
 
 def test_a_narrow_timeline_stays_readable(tmp_path: Path) -> None:
@@ -235,21 +247,6 @@ def test_a_narrow_timeline_stays_readable(tmp_path: Path) -> None:
             "dex-agents demo --scenario question",
         ],
     )
-
-
-def test_keep_keeps_both_databases(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    finished = run_command(tmp_path, "demo", "--json", "--keep", str(kept))
-
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    with closing(sqlite3.connect(kept / "orders.db")) as connection:
-        assert connection.execute("SELECT order_id, COUNT(*) FROM refund GROUP BY order_id").fetchall() == [
-            (7, 1),
-            (12, 1),
-        ]
-    with closing(sqlite3.connect(kept / "sessions.db")) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert [(kept / f"worker-{number}.log").read_text() for number in (1, 2, 3)] == ["", "", ""]
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
