@@ -1,0 +1,62 @@
+"""The names of Pydantic AI that this adapter needs and that are not in its documentation, each with the reason.
+
+All of them are on `AgentRun.ctx`, which the framework's documentation uses for `node.stream(run.ctx)`. A test runs each
+of them against the installed version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_ai import CallToolsNode
+from pydantic_ai.tools import ToolDefinition
+
+__all__ = [
+    "offered_tools",
+    "output_retries_used",
+    "pending_messages",
+    "set_output_retries_used",
+    "structured_text_output",
+]
+
+
+def offered_tools(run: Any) -> Mapping[str, ToolDefinition]:
+    """The tools of the run's current step by name.
+
+    Which tool a call is for decides whether it is an output, what its effect is and whether it needs approval. The
+    documented way, a capability's `prepare_tools`, does not see the framework's own tools (tool search, loading of
+    capabilities) nor what wrapper toolsets add behind it.
+    """
+    tools = run.ctx.deps.tool_manager.tools
+    return {} if tools is None else {name: tool.tool_def for name, tool in tools.items()}
+
+
+def output_retries_used(run: Any) -> int:
+    """How often the output was refused; the budget of a turn spans its model steps, and a run counts its own only."""
+    state = run.ctx.state
+    return int(state.output_retries_used if hasattr(state, "output_retries_used") else state.retries)
+
+
+def set_output_retries_used(run: Any, count: int) -> None:
+    """Let the run count on from the turn's earlier model steps."""
+    state = run.ctx.state
+    setattr(state, "output_retries_used" if hasattr(state, "output_retries_used") else "retries", count)
+
+
+def pending_messages(run: Any) -> Sequence[Any]:
+    """Messages that `ctx.enqueue` put behind the run, which would be lost when the run is left."""
+    return tuple(getattr(run.ctx.state, "pending_messages", ()))
+
+
+def structured_text_output(run: Any) -> bool:
+    """Whether text of a response may be the final output although the response also calls function tools.
+
+    Newer versions of the framework do that under `end_strategy="early"` when text must fit a schema.
+    """
+    if not hasattr(CallToolsNode, "_process_response_output"):
+        return False
+    processor = getattr(run.ctx.deps.output_schema, "text_processor", None)
+    return processor is not None and any(
+        base.__name__ == "BaseObjectOutputProcessor" for base in type(processor).__mro__
+    )

@@ -1,0 +1,73 @@
+"""The runner of a Pydantic AI agent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from dex_agents import (
+    AgentTurnContext,
+    AgentTurnOutcome,
+    DeferredToolExecution,
+    DeferredToolOutcome,
+    FrameworkMessage,
+)
+from dex_agents.session.sanitizer import sanitize_text
+from dex_agents_pydantic_ai.agent_runs import AgentRuns
+from dex_agents_pydantic_ai.conversation import previous_calls, step_input
+from dex_agents_pydantic_ai.framework_messages import StoredItem, encode_item
+from dex_agents_pydantic_ai.model_step import ModelStep
+from dex_agents_pydantic_ai.output_settlement import settle_outputs, unsettled_outputs
+from dex_agents_pydantic_ai.run_state import decode_run_state
+from dex_agents_pydantic_ai.tool_execution import execute_tool_call
+from dex_agents_pydantic_ai.tool_results import result_messages
+
+__all__ = ["PydanticAIRunner"]
+
+
+class PydanticAIRunner:
+    """Runs a Pydantic AI agent for any number of sessions; keeps nothing about any of them.
+
+    Args:
+        runs: Opens runs of the agent.
+    """
+
+    def __init__(self, runs: AgentRuns) -> None:
+        self._runs = runs
+
+    @property
+    def supports_plan_mode(self) -> Literal[True]:
+        """Planning turns offer `write_todos` alone."""
+        return True
+
+    def build_user_message(self, text: str) -> FrameworkMessage:
+        """The stored form of a user message."""
+        repaired = sanitize_text(text)
+        item = StoredItem(messages=[ModelRequest(parts=[UserPromptPart(repaired)])])
+        return FrameworkMessage(role="user", text=repaired, framework_item=encode_item(item))
+
+    async def run_model_step(self, turn: AgentTurnContext) -> AgentTurnOutcome:
+        """Make one request to the model, or none when stored results alone end the turn.
+
+        Raises:
+            TurnRefusedError: The turn cannot succeed.
+            Exception: The attempt failed.
+        """
+        given = step_input(turn)
+        deps = await self._runs.step_deps(given.context)
+        if given.state.output_call_ids:
+            return await settle_outputs(self._runs, turn, given, deps)
+        return await ModelStep(self._runs, turn, given, deps).run()
+
+    async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
+        """Run one call; see `execute_tool_call`."""
+        return await execute_tool_call(self._runs, call)
+
+    def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
+        """The results of the calls whose response is stored, so that the transcript stays complete."""
+        state = decode_run_state(turn.framework_run_state)
+        calls = previous_calls(turn)
+        if not calls:
+            return ()
+        return (*result_messages(calls, state.call_ids), *unsettled_outputs(turn, state))
