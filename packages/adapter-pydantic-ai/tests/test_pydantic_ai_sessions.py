@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai_sessions import SESSION_ID, ScriptedModel, ask, call, live_session, say
 
 from dex_agents import ToolPolicy
 from dex_agents_pydantic_ai import APPROVE, current_tool_call
-
-from pydantic_ai_sessions import SESSION_ID, ScriptedModel, ask, call, live_session, say
 
 
 @pytest.mark.parametrize("can_stream", [False, True])
