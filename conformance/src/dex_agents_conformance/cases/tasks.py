@@ -74,10 +74,12 @@ class TaskCases(AdapterDescription):
         polls = int(run.parameter) + 1
         await run.start("go")
         for number in range(1, polls + 1):
-            assert run.model_calls == {"go#0": 1}, "[the-model-waits-for-every-result]"
+            # Before the first poll, the first model call may still be to come.
+            assert set(run.model_calls) <= {"go#0"}, "[the-model-waits-for-every-result]"
             await run.skip_timer("PollToolTask")
             await _polls(run, number)
         await run.finish()
+        assert run.model_calls == {"go#0": 1, "go#1": 1}, "[the-model-waits-for-every-result]"
         assert run.effects == {"report": 1}, "[a-task-is-started-once]"
         assert run.tool_log.count("poll") == {"job-1": polls}, "[one-look-per-poll]"
         assert run.results_seen == ["the report"], "[a-tasks-result-reaches-the-model]"
