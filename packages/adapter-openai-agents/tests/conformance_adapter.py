@@ -33,7 +33,7 @@ from openai.types.responses import (
 from openai.types.responses.response_reasoning_item import Summary
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
-from dex_agents import AgentSessionFlow, AgentUsage
+from dex_agents import AgentSessionFlow, AgentUsage, ToolExecutionError, ToolTaskPoll
 from dex_agents_conformance import (
     AdapterConformance,
     Capability,
@@ -51,7 +51,7 @@ from dex_agents_conformance import (
     TextPart,
     ToolCallPart,
 )
-from dex_agents_openai_agents import create_openai_agents_session_flow, current_tool_call
+from dex_agents_openai_agents import RemoteTask, create_openai_agents_session_flow, current_tool_call
 
 set_tracing_disabled(True)
 
@@ -230,11 +230,21 @@ def _tool(tool: ScriptedTool) -> FunctionTool:
     )
 
 
+def _task(tool: ScriptedTool) -> RemoteTask:
+    def poll(poll: ToolTaskPoll) -> Any:
+        try:
+            return tool.poll_task(poll.input_answers)
+        except ScriptedToolFailure as failure:
+            raise ToolExecutionError(str(failure)) from failure
+
+    return RemoteTask(poll=poll, cancel=lambda cancellation: tool.cancel_task())
+
+
 class Adapter(AdapterConformance):
-    """Everything but remote work that the session polls."""
+    """The adapter can do everything."""
 
     framework = "openai-agents"
-    capabilities = frozenset(Capability) - {Capability.TOOL_TASKS}
+    capabilities = frozenset(Capability)
     result_texts = {
         "text": "plain text",
         "empty_text": "",
@@ -267,5 +277,6 @@ class Adapter(AdapterConformance):
             agent,
             script.flow_type,
             resolve_model=lambda settings: models[str(settings.get("model", ""))],
+            remote_tasks={tool.name: _task(tool) for tool in script.tools if tool.task is not None},
             **script.flow_options,
         )

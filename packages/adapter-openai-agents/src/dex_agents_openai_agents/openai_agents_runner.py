@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agents import Agent, RunConfig, RunContextWrapper, RunHooks
@@ -23,11 +24,15 @@ from dex_agents import (
     ToolCallsRequested,
     ToolExecutionError,
     ToolExecutionResult,
+    ToolTaskCancellation,
+    ToolTaskPoll,
+    ToolTaskPollOutcome,
+    ToolTaskStarted,
     TurnCompleted,
     select_compaction_cutoff,
 )
 from dex_agents.session.built_in_tools import WRITE_TODOS
-from dex_agents.session.texts import unknown_tool_text
+from dex_agents.session.texts import MISSING_TOOL_TASK_POLLER, unknown_tool_text
 from dex_agents_openai_agents.agent_graph import find_agents
 from dex_agents_openai_agents.call_results import (
     previous_calls,
@@ -46,6 +51,7 @@ from dex_agents_openai_agents.guardrails import (
 from dex_agents_openai_agents.handoff_execution import execute_handoff
 from dex_agents_openai_agents.model_run import ModelAnswer, run_model_once
 from dex_agents_openai_agents.observed_model import ModelCallLog
+from dex_agents_openai_agents.remote_tasks import RemoteTask, RemoteTasks
 from dex_agents_openai_agents.run_config import check_run_config, session_run_config
 from dex_agents_openai_agents.run_hooks import StepRunHooks
 from dex_agents_openai_agents.run_state import (
@@ -111,6 +117,7 @@ class OpenAIAgentsRunner:
         tool_errors: Whether an exception that the SDK's default would turn into text is that text (`report`), or fails
             the attempt, so that the tool's effect decides (`retry`).
         is_streaming: Whether models are asked to stream; False for models that cannot.
+        remote_tasks: How remote work is followed, by name of the tool that starts it with `ToolTaskStarted`.
 
     Raises:
         UnsupportedAgentError: An agent cannot be run durably; names it and says what to do.
@@ -132,6 +139,7 @@ class OpenAIAgentsRunner:
         guardrail_refusal: GuardrailRefusal = DEFAULT_GUARDRAIL_REFUSAL,
         tool_errors: ToolErrors = "report",
         is_streaming: bool = True,
+        remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({}),
     ) -> None:
         _check_choice("start_each_turn_with", start_each_turn_with, ("last_agent", "first_agent"))
         _check_choice("tool_errors", tool_errors, ("report", "retry"))
@@ -149,6 +157,7 @@ class OpenAIAgentsRunner:
         self._guardrail_refusal = guardrail_refusal
         self._tool_errors = tool_errors
         self._is_streaming = is_streaming
+        self._remote_tasks = RemoteTasks(remote_tasks)
 
     @property
     def supports_plan_mode(self) -> Literal[True]:
@@ -221,7 +230,22 @@ class OpenAIAgentsRunner:
                 return current.questions.asked
             if current.questions.asked is not None:
                 raise SwallowedQuestionError(name)
+            if isinstance(result, ToolTaskStarted) and name not in self._remote_tasks:
+                raise ToolExecutionError(MISSING_TOOL_TASK_POLLER)
             return result
+
+    async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
+        """Ask once how a tool's remote work is; see `RemoteTask.poll`.
+
+        Raises:
+            ToolExecutionError: The work failed, or this release does not know the tool's tasks.
+            Exception: The poll failed.
+        """
+        return await self._remote_tasks.poll(poll)
+
+    async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
+        """Stop a tool's remote work, where it can be stopped."""
+        await self._remote_tasks.cancel(cancellation)
 
     def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
         """About how many tokens the turn's next model call reads, from lengths.

@@ -22,7 +22,7 @@ from agents.exceptions import ModelBehaviorError
 from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 
-from dex_agents import DeferredToolExecution, ToolEffect, ToolExecutionError
+from dex_agents import DeferredToolExecution, ToolEffect, ToolExecutionError, ToolTaskStarted
 from dex_agents.session.argument_validation import ArgumentValidator
 from dex_agents.session.texts import invalid_arguments_text
 from dex_agents_openai_agents.private_names import (
@@ -49,6 +49,7 @@ def runnable_tool(
     run_config: RunConfig,
     tool_errors: ToolErrors,
     reported: list[str],
+    started: list[ToolTaskStarted],
 ) -> Tool:
     """A copy of a tool that runs at once.
 
@@ -59,6 +60,7 @@ def runnable_tool(
         run_config: The session's run config.
         tool_errors: See `ToolErrors`.
         reported: Receives the texts that stand for failures.
+        started: Receives the remote work that the tool started.
     """
     runnable: Any = copy.copy(tool)
     runnable.needs_approval = False
@@ -92,7 +94,7 @@ def runnable_tool(
 
     # An agent that is used as a tool has a model of its own, which may do better at another attempt.
     replace_failure_error_function(runnable, report if agent_of_tool(tool) else report_arguments)
-    runnable.tool_output_guardrails = [*(tool.tool_output_guardrails or ()), _RENDERABLE]
+    runnable.tool_output_guardrails = [*(tool.tool_output_guardrails or ()), _last_check(started)]
     if call.tool_call.effect is not ToolEffect.READ and tool.timeout_error_function is None:
         # A write that ran out of time may have taken effect, which is more than a text about time.
         runnable.timeout_behavior = "raise_exception"
@@ -157,6 +159,18 @@ def _arguments_problem(tool: FunctionTool, arguments: str, error: Exception) -> 
     return invalid_arguments_text(tool.name, "; ".join(problems) or str(error))
 
 
+def _last_check(started: list[ToolTaskStarted]) -> ToolOutputGuardrail[Any]:
+    """What looks at a tool's output before the SDK turns it into text."""
+
+    def check(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+        if isinstance(data.output, ToolTaskStarted):
+            started.append(data.output)
+            return ToolGuardrailFunctionOutput.allow()
+        return _check_renderable(data)
+
+    return ToolOutputGuardrail(guardrail_function=check, name="result")
+
+
 def _check_renderable(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
     """Find out what the SDK cannot turn into text while it can still be said that the tool ran."""
     call = data.context.tool_call
@@ -169,6 +183,3 @@ def _check_renderable(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOut
             f"cannot be turned into text ({type(error).__name__}: {error}). What the tool did has taken effect."
         ) from error
     return ToolGuardrailFunctionOutput.allow()
-
-
-_RENDERABLE: ToolOutputGuardrail[Any] = ToolOutputGuardrail(guardrail_function=_check_renderable, name="renderable")

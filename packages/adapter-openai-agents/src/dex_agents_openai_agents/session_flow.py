@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agents import Agent, RunConfig, RunHooks
@@ -11,6 +12,7 @@ from dex_agents import AgentSessionFlow, create_agent_session_flow
 from dex_agents_openai_agents.agent_graph import UnsupportedAgentError
 from dex_agents_openai_agents.guardrails import DEFAULT_GUARDRAIL_REFUSAL, GuardrailRefusal
 from dex_agents_openai_agents.openai_agents_runner import OpenAIAgentsRunner, SessionStep
+from dex_agents_openai_agents.remote_tasks import RemoteTask
 from dex_agents_openai_agents.runnable_tool import ToolErrors
 from dex_agents_openai_agents.step_model import ModelResolver, model_of_settings
 
@@ -30,6 +32,7 @@ def create_openai_agents_session_flow(
     guardrail_refusal: GuardrailRefusal = DEFAULT_GUARDRAIL_REFUSAL,
     tool_errors: ToolErrors = "report",
     is_streaming: bool = True,
+    remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({}),
     **options: Any,
 ) -> AgentSessionFlow:
     """Build the Flow of an agent's sessions; the agent stays as it is.
@@ -48,6 +51,7 @@ def create_openai_agents_session_flow(
         tool_errors: Whether an exception that the SDK's default would turn into text is that text (`report`), or fails
             the attempt, so that the tool's effect decides (`retry`).
         is_streaming: Whether models are asked to stream; False for models that cannot.
+        remote_tasks: How remote work is followed, by name of the tool that starts it with `ToolTaskStarted`.
         options: Fields of `dex_agents.AgentSessionOptions`, such as `tool_policies`.
 
     Raises:
@@ -67,6 +71,7 @@ def create_openai_agents_session_flow(
         guardrail_refusal=guardrail_refusal,
         tool_errors=tool_errors,
         is_streaming=is_streaming,
+        remote_tasks=remote_tasks,
     )
     for known in runner.agents.values():
         for name in _static_names(known):

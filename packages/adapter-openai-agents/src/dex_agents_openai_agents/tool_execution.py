@@ -29,7 +29,7 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
 )
 
-from dex_agents import DeferredToolExecution, ToolExecutionError, ToolExecutionResult
+from dex_agents import DeferredToolExecution, ToolExecutionError, ToolExecutionResult, ToolTaskStarted
 from dex_agents_openai_agents.canned_model import CannedModel
 from dex_agents_openai_agents.run_hooks import StepAgentHooks, StepRunHooks
 from dex_agents_openai_agents.run_state import CallReference
@@ -73,7 +73,7 @@ async def execute_tool_call(
     run_config: RunConfig,
     hooks: RunHooks[Any] | None,
     tool_errors: ToolErrors,
-) -> ToolExecutionResult:
+) -> ToolExecutionResult | ToolTaskStarted:
     """Run the tool with its guardrails, hooks and timeout.
 
     Args:
@@ -92,7 +92,8 @@ async def execute_tool_call(
     """
     name = call.tool_call.tool_name
     reported: list[str] = []
-    step_tool = runnable_tool(tool, call, reference, run_config, tool_errors, reported)
+    started: list[ToolTaskStarted] = []
+    step_tool = runnable_tool(tool, call, reference, run_config, tool_errors, reported, started)
     step_agent = Agent(
         name=agent.name,
         model=CannedModel(*_calling_program(reference), _recorded_item(call, reference)),
@@ -143,6 +144,8 @@ async def execute_tool_call(
         raise _nested_approval_error(name, interruptions)
     if reported:
         raise ToolExecutionError(reported[-1])
+    if started:
+        return started[-1]
     return _result(items, reference)
 
 
