@@ -189,6 +189,18 @@ class CutsInsideABatch(StepwiseAgentRunner):
         return max(calls, default=None)
 
 
+class CutsAtAnyMessage(StepwiseAgentRunner):
+    """Counts messages, whatever they are, to come to what may stay."""
+
+    def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
+        stays = self.estimate_input_tokens(turn)
+        for message in turn.messages[:-1]:
+            stays -= self.estimate_input_tokens(replace(turn, messages=(message,)))
+            if stays <= retained_token_budget:
+                return message.sequence
+        return None
+
+
 class SummarizesEverything(StepwiseAgentRunner):
     """Leaves nothing of the earlier turns, however much would fit."""
 
@@ -305,6 +317,11 @@ BROKEN_SESSION_RUNNERS = (
     BrokenRunner(ForgetsTheSummary, "a_long_conversation_is_summarised", "the-summary-reaches-the-model"),
     BrokenRunner(
         CutsInsideABatch, "F06_no_cut_separates_a_call_from_its_results[2]", "no-cut-separates-a-call-from-its-results"
+    ),
+    BrokenRunner(
+        CutsAtAnyMessage,
+        "F06_no_budget_separates_a_call_from_its_results[3]",
+        "no-cut-separates-a-call-from-its-results",
     ),
     BrokenRunner(SummarizesEverything, "F02_reasoning_behind_the_cut_is_unchanged", "the-newest-messages-stay"),
     BrokenRunner(SummarizesHalfOfIt, "the_next_summary_knows_the_one_before", "a-summary-call-gets-its-messages"),

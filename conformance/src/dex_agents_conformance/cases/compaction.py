@@ -6,9 +6,11 @@ Frameworks count tokens in ways of their own, so the texts are far from every li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dex_agents import CompactionPolicy
+from dex_agents import AgentTurnContext, CompactionPolicy, ContextCompactor
 from dex_agents_conformance.adapter import AdapterDescription
 from dex_agents_conformance.capabilities import Capability
 from dex_agents_conformance.case_run import SESSION, CaseRun
@@ -36,8 +38,8 @@ _SUMMARIES = (say("They counted sheep."), say("They counted sheep and goats."))
 _ATTEMPTS = 3
 
 
-def _script(setup: CaseSetup, **fields: object) -> ConversationScript:
-    script: dict[str, object] = {
+def _script(setup: CaseSetup, **fields: Any) -> ConversationScript:
+    script: dict[str, Any] = {
         "directory": setup.directory,
         "replies": {
             "one": [say(f"first {_LONG}")],
@@ -49,7 +51,7 @@ def _script(setup: CaseSetup, **fields: object) -> ConversationScript:
         "summaries": _SUMMARIES,
         **fields,
     }
-    return ConversationScript(**script)  # type: ignore[arg-type]
+    return ConversationScript(**script)
 
 
 def _long_talk(setup: CaseSetup) -> ConversationScript:
@@ -95,6 +97,11 @@ def _tools(setup: CaseSetup) -> ConversationScript:
     return _script(setup, replies=replies, tools=[setup.tool("note", returns="noted " + _LONG[: 6_000 // size])])
 
 
+def _uncut_tools(setup: CaseSetup) -> ConversationScript:
+    policy = CompactionPolicy(context_window_tokens=1_000_000)
+    return dataclasses.replace(_tools(setup), compaction=policy)
+
+
 def _long_turn(setup: CaseSetup) -> ConversationScript:
     batches = [calls(_note(f"go-{batch}-1"), _note(f"go-{batch}-2")) for batch in range(6)]
     return _script(
@@ -129,6 +136,17 @@ def _reasoning(setup: CaseSetup) -> ConversationScript:
 
 def _note(tool_call_id: str) -> ToolCallPart:
     return ToolCallPart(tool_call_id=tool_call_id, tool_name="note", arguments='{"value": "x"}')
+
+
+class _NoEvents:
+    def write_text_delta(self, text: str) -> None:
+        raise AssertionError("choosing a cut shows nothing")
+
+    def write_reasoning_delta(self, text: str) -> None:
+        raise AssertionError("choosing a cut shows nothing")
+
+    def write_event(self, type: str, payload: Mapping[str, Any]) -> None:
+        raise AssertionError("choosing a cut shows nothing")
 
 
 class CompactionCases(AdapterDescription):
@@ -209,6 +227,31 @@ class CompactionCases(AdapterDescription):
         assert len(_summary_requests(run)) >= 2, "[a-long-conversation-is-summarised]"
         size = int(run.parameter)
         assert run.results_seen == ["noted " + _LONG[: 6_000 // size]] * size, "[every-result-reaches-the-model]"
+
+    @case(_uncut_tools, capability=Capability.COMPACTION, parameters=("1", "3"))
+    async def test_F06_no_budget_separates_a_call_from_its_results(self, run: CaseRun) -> None:
+        """Whatever may stay, what stays begins between two rounds."""
+        compactor = run.runner
+        assert isinstance(compactor, ContextCompactor)
+        for text in ("one", "two", "three", "four"):
+            await run.answer_of(text)
+        messages = tuple(await run.messages())
+        turn = AgentTurnContext(
+            flow_id=SESSION,
+            turn_id=messages[-1].turn_id,
+            attempt=1,
+            step_execution_id=1,
+            messages=messages,
+            events=_NoEvents(),
+            heartbeat=lambda: None,
+        )
+        everything = compactor.estimate_input_tokens(turn)
+        roles = {message.sequence: message.role for message in messages}
+        cuts = {compactor.select_compaction_cutoff(turn, everything * part // 100) for part in range(100)}
+        assert len(cuts - {None}) > 3, "[a-cut-leaves-what-the-budget-allows]"
+        for cut in cuts - {None}:
+            assert cut in roles, "[a-cut-is-a-stored-message]"
+            assert roles.get(cut + 1) != "tool", f"[no-cut-separates-a-call-from-its-results] {cut} of {roles}"
 
     @case(_long_turn, capability=Capability.COMPACTION)
     async def test_F06_a_turn_that_grows_too_large_goes_on(self, run: CaseRun) -> None:
