@@ -23,12 +23,15 @@ class AdapterDescription:
         result_texts: What the model reads of a tool's result by name of the value, as the framework itself would write
             it without a session; see `RESULT_VALUES`. A value the framework cannot render maps to None: its call fails.
         failure_text: What the model reads of a failure that a tool raises for it; `{failure}` is the tool's text.
+        forks_workers: Whether worker processes are forked from one that has imported the adapter, which starts them in
+            milliseconds. False for a framework whose import starts threads.
     """
 
     framework: ClassVar[str | None] = None
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     result_texts: ClassVar[Mapping[str, str | None]] = {}
     failure_text: ClassVar[str] = "{failure}"
+    forks_workers: ClassVar[bool] = True
 
     def require(self, capability: Capability) -> None:
         """Skip a case that needs a second capability, unless it is declared."""

@@ -38,6 +38,7 @@ from dex_agents_conformance.provider_request import ProviderRequest
 from dex_agents_conformance.scripted_tools import TOOL_LOG
 from dex_agents_conformance.stored_transcript import check_transcript
 from dex_agents_conformance.strict_provider import ProviderRecords
+from dex_agents_conformance.worker_forks import worker_fork_server
 
 __all__ = ["SESSION", "CaseRun", "open_case_run"]
 
@@ -60,12 +61,15 @@ class CaseRun:
     environment: AgentTestEnvironment
     client: AgentSessionTestClient
 
-    def __init__(self, script: ConversationScript, setup: CaseSetup, location: CaseLocation) -> None:
+    def __init__(
+        self, script: ConversationScript, setup: CaseSetup, location: CaseLocation, *, forks_workers: bool = False
+    ) -> None:
         self.script = script
         self.parameter = setup.parameter
         self.records = ProviderRecords(setup.directory)
         self._tools = InvocationLog(setup.directory / TOOL_LOG)
         self._location = location
+        self._forks_workers = forks_workers
         self._directory = setup.directory
         self._sessions: set[str] = set()
         self._exit = contextlib.AsyncExitStack()
@@ -227,7 +231,8 @@ class CaseRun:
     async def start_worker(self, build: str = "current") -> KillableWorkerProcess:
         """Start a worker process with this build of the agent, and wait until it takes work."""
         write_case_location(self.environment.directory, _with_build(self._location, build))
-        return await self.environment.start_worker()
+        server = worker_fork_server(self._location.adapter) if self._forks_workers else None
+        return await self.environment.start_worker(fork_server=server)
 
     # What happened
 
@@ -345,7 +350,7 @@ async def open_case_run(
         build=setup.build,
     )
     write_case_location(setup.directory, location)
-    run = CaseRun(script, setup, location)
+    run = CaseRun(script, setup, location, forks_workers=adapter.forks_workers)
     try:
         await run.open(
             (lambda _: adapter.make_flow(script)) if runs_worker else CASE_FLOW_FACTORY, runs_worker=runs_worker

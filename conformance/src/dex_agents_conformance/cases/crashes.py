@@ -78,7 +78,7 @@ def _tool(setup: CaseSetup, plan: CrashPlan, number: int) -> ScriptedTool:
         gate=TOOL_GATE if call.tool == plan.scenario.killed else None,
         gate_place="before_effect" if plan.point is KillPoint.BEFORE_EFFECT else "after_effect",
         questions=(ScriptedQuestion(question="When?"),) if call.asks else (),
-        task=ScriptedTask(task_id="task-1", poll_interval_seconds=0.2) if call.has_task else None,
+        task=ScriptedTask(task_id="task-1", poll_interval_seconds=0.1) if call.has_task else None,
     )
 
 

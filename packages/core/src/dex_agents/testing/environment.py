@@ -16,6 +16,7 @@ from dex_agents.testing.worker_process import KillableWorkerProcess
 from dex_flow import Flow
 from dex_flow.embedded import EmbeddedEngine
 from dex_flow.testing import InvocationLog
+from dex_flow.testing.fork_server import ForkServer
 
 __all__ = ["AgentTestEnvironment"]
 
@@ -93,17 +94,23 @@ class AgentTestEnvironment:
         """The gate that the agent's code passes as `FileGate(directory, name)`."""
         return FileGate(self.directory, name)
 
-    async def start_worker(self, *, environment: Mapping[str, str] | None = None) -> KillableWorkerProcess:
+    async def start_worker(
+        self, *, environment: Mapping[str, str] | None = None, fork_server: ForkServer | None = None
+    ) -> KillableWorkerProcess:
         """Start a worker process and wait until it takes work; it is killed at the end at the latest.
 
         Args:
-            environment: Variables added to this process's own.
+            environment: Variables added to this process's own; with a fork server, that has its own instead.
+            fork_server: Forks the worker instead of a cold start.
 
         Raises:
+            RuntimeError: The fork server has ended.
             ProcessFailedError: It did not become ready; carries what it printed.
             ValueError: The factory is no function of a module.
         """
         factory = self._flow_factory
         location = factory if isinstance(factory, str) else locate_flow_factory(factory)
-        worker = KillableWorkerProcess(location, self.database, self.directory, environment=environment)
+        worker = KillableWorkerProcess(
+            location, self.database, self.directory, environment=environment, fork_server=fork_server
+        )
         return await self._exit.enter_async_context(worker)

@@ -13,6 +13,7 @@ from typing import Self
 
 from dex_agents.testing.worker_program import READY_LINE
 from dex_flow.testing import ProcessFailedError, ProgramProcess
+from dex_flow.testing.fork_server import ForkServer
 
 __all__ = ["KillableWorkerProcess"]
 
@@ -29,15 +30,23 @@ class KillableWorkerProcess:
         factory: `module:function` or `path/to/file.py:function`; called with `directory`, returns the Flow.
         database: The file with the sessions.
         directory: Where gates and logs are.
-        environment: Variables added to this process's own.
+        environment: Variables added to this process's own; with a fork server, that has its own instead.
+        fork_server: Forks the worker instead of a cold start, for many tests of an agent whose imports take long.
     """
 
     def __init__(
-        self, factory: str, database: Path, directory: Path, *, environment: Mapping[str, str] | None = None
+        self,
+        factory: str,
+        database: Path,
+        directory: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self._arguments = (factory, os.fspath(database), os.fspath(directory))
         import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         self._environment = {"PYTHONPATH": import_path, **(environment or {})}
+        self._fork_server = fork_server
         self._process: ProgramProcess | None = None
 
     async def __aenter__(self) -> Self:
@@ -78,7 +87,9 @@ class KillableWorkerProcess:
         if self.is_running:
             raise RuntimeError(f"the worker runs already as process {self.process_id}; kill or stop it first")
         await self.clean_up()
-        self._process = ProgramProcess(_PROGRAM, self._arguments, self._environment)
+        self._process = await asyncio.to_thread(
+            ProgramProcess, _PROGRAM, self._arguments, self._environment, fork_server=self._fork_server
+        )
         await self.wait_for_line(READY_LINE, timeout=timeout)
 
     async def restart(self, *, timeout: float = 30.0) -> None:
