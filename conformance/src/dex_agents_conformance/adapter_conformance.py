@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dex_agents_conformance.cases.approvals import ApprovalCases
+from dex_agents_conformance.cases.builds import BuildCases
 from dex_agents_conformance.cases.built_in_tools import BuiltInToolCases
 from dex_agents_conformance.cases.changed_arguments import ChangedArgumentCases
 from dex_agents_conformance.cases.compaction import CompactionCases
@@ -44,6 +45,7 @@ class AdapterConformance(
     ChangedArgumentCases,
     TurnLimitCases,
     CrashCases,
+    BuildCases,
 ):
     """Subclass it, override `make_flow` or `make_runner`, declare what the adapter can do, and run pytest.
 
