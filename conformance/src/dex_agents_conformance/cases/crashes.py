@@ -308,6 +308,9 @@ class _KilledTurn:
         steered = [_STEERED] if self._scenario.person == "steer" else []
         said = [message.text for message in messages if message.role == "user" and not message.text.startswith("[Dex]")]
         assert said == [_GO, *steered, _LATER], "[every-message-is-stored-once]"
+        later = self._run.last_request
+        assert later.user_texts == said, "[a-new-process-knows-the-conversation]"
+        assert [output.text for output in later.outputs] == texts[:-1], "[a-new-process-knows-the-conversation]"
         if self._streams:
             assert await self._streamed_texts() == texts, "[what-a-killed-attempt-streamed-is-replaced]"
 
