@@ -21,6 +21,7 @@ from dex_agents.testing import (
     read_step_history,
 )
 from dex_agents.testing.worker_program import CLOSED_LINE, READY_LINE
+from dex_flow.testing.fork_server import ForkServer
 
 from .kit_agent import create_broken_flow, create_flow
 
@@ -65,6 +66,31 @@ def test_a_refund_that_was_killed_is_not_repeated() -> None:
         assert outcomes.count("lost") == 1
 
     play(scenario, runs_worker=False)
+
+
+@pytest.mark.processes
+def test_a_forked_worker_is_killed_and_started_again_like_any_other() -> None:
+    async def scenario(environment: AgentTestEnvironment) -> None:
+        gate, sessions = environment.gate("refunding"), environment.client
+        gate.close()
+        worker = await environment.start_worker(fork_server=server)
+        first = worker.process_id
+        await sessions.start_session("s", initial_message="refund_order")
+        await sessions.approve("s", tool_name="refund_order")
+        assert await gate.wait_until_reached() == first
+        await worker.kill()
+        assert not is_alive(first)
+        gate.open()
+        await worker.start()
+        await sessions.wait_until_idle("s")
+        assert [line.process for line in environment.log.read()] == [first]
+        assert await sessions.read_tool_call_statuses("s") == [("refund_order", "outcome_unknown")]
+        await worker.stop()
+        assert CLOSED_LINE in worker.output
+
+    import_path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with ForkServer(["dex_flow.embedded", "dex_agents.testing"], import_path) as server:
+        play(scenario, runs_worker=False)
 
 
 @pytest.mark.processes
