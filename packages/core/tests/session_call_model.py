@@ -5,8 +5,10 @@ The caller says what happens to the call; `expected` then names the statuses it 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dex_agents.session.texts import QUESTION_DEADLINE_PASSED, QUESTION_DECLINED
 from dex_agents.session.tool_values import AgentToolCallRecord, CancellationReason, ToolEffect
@@ -92,6 +94,12 @@ class CallModel:
     first_poll_at: int = 0
     has_new_answer: bool = False
     cancel_attempts: int = 0
+    has_schema: bool = False
+    executed_arguments: dict[str, Any] | None = None
+
+    @property
+    def arguments_to_run(self) -> str:
+        return self.arguments if self.executed_arguments is None else json.dumps(self.executed_arguments)
 
     @property
     def is_repeatable(self) -> bool:
@@ -247,6 +255,11 @@ class CallModel:
             self.effect,
             self.requires_approval,
         )
+        assert record.arguments == self.arguments
+        executed = None if record.executed_arguments is None else json.loads(record.executed_arguments)
+        assert executed == self.executed_arguments, f"{self} runs with {executed}"
+        may_change = self.has_schema and self.phase is Phase.APPROVAL
+        assert (record.arguments_schema is not None) == may_change, f"{self} keeps its schema"
         answers = [(answer.resolution, answer.answer or answer.rejection_message) for answer in record.input_answers]
         assert (record.task_id, answers) == (self.task_id, self.answers), self
         assert record.is_running == (self.phase is Phase.RUNNING), self

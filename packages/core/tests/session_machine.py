@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import (
     ModelStepOutcome,
     ModelStepRefused,
@@ -38,12 +36,14 @@ from dex_flow.codec import decode
 from dex_flow.kernel import AttemptDiscardedError, AttemptSucceeded, ClaimedAttempt
 
 from .session_call_model import CallModel
-from .session_oracle import DEADLINE_SECONDS, MAX_CONTINUATIONS, SessionOracle
-from .session_pairing_runner import PairingRunner, check_transcript
+from .session_context_rules import ContextRules
+from .session_oracle import SessionOracle
+from .session_pairing_runner import PairingRunner
 from .session_stored_messages import WatchedStore
 from .session_strategies import (
     ANSWERS,
-    LONGEST_WAIT_SECONDS,
+    DEADLINE_SECONDS,
+    EDITS,
     QUESTIONS,
     Configuration,
     configurations,
@@ -69,7 +69,7 @@ def runs(*step_types: str) -> Callable[[Any], bool]:
     return lambda machine: bool(machine.started(*step_types))
 
 
-class SessionMachine(RuleBasedStateMachine):
+class SessionMachine(ContextRules):
     """One history of one session."""
 
     #: Histories that came to their end, and what they met on the way.
@@ -78,16 +78,9 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(configuration=configurations)
     def begin(self, configuration: Configuration) -> None:
-        options = AgentSessionOptions(
-            interrupt_deadline=timedelta(seconds=DEADLINE_SECONDS) if configuration.has_deadlines else None,
-            max_model_step_continuations=MAX_CONTINUATIONS,
-            built_in_tools=configuration.built_in_tools,
-            max_durable_wait=timedelta(seconds=LONGEST_WAIT_SECONDS),
-            message_window_size=configuration.window[0],
-            message_chunk_size=configuration.window[1],
-        )
         self.driver = SessionDriver(
-            options,
+            configuration.options(),
+            compacts=configuration.compacts,
             builds_unfinished_turns=configuration.builds_unfinished_turns,
             polls_tasks=configuration.polls_tasks,
             cancels_tasks=configuration.cancels_tasks,
@@ -223,7 +216,10 @@ class SessionMachine(RuleBasedStateMachine):
     def work_goes_on(self, moves: list[tuple[int, int]]) -> None:
         """Several steps at once that people or attempts take; each pair picks who, and what they do."""
         if self.oracle.turn is None:
-            self.send(False)
+            if self.oracle.plans.revision and moves[0][0] % 2 == 0:
+                self.approve_plan(0, False)
+            if self.oracle.turn is None:
+                self.send(False)
             self.the_session_keeps_its_promises()
         if not self.driver.has_worker:
             self.driver.take_work()
@@ -250,17 +246,26 @@ class SessionMachine(RuleBasedStateMachine):
     def take_step(self, someone: ClaimedAttempt | AgentInterrupt, who: int, what: int) -> None:
         if isinstance(someone, AgentInterrupt):
             key, decides = someone.interrupt_id, what % 4 != 0
-            if someone.kind == "approval":
+            if someone.kind == "approval" and decides and who % 3 == 0:
+                self.approve_with_changes(who, EDITS[what % len(EDITS)], True)
+            elif someone.kind == "approval":
                 self.says(self.oracle.resolve(key, decides, None), lambda: self.driver.resolve(key, decides))
             else:
                 self.says(self.oracle.answer(key, "yes"), lambda: self.driver.answer(key, "yes"))
         elif not someone.is_started:
             self.driver.begin(someone)
         elif someone.step_type == "RunModel":
-            if what % 10:
+            if what % 7 == 0 and self.cutoffs(someone):
+                self.model_needs_compaction(who, what % 2 == 0)
+            elif what % 10:
                 self.model_asks_for_tools(some_requested_calls(who, what))
             else:
                 self.model_answers()
+        elif someone.step_type == "CompactContext":
+            if what % 4:
+                self.summary_ends()
+            else:
+                self.summary_attempt_fails(what % 8 == 0)
         elif someone.step_type in BUILDER_STEPS:
             self.builder_ends(who)
         elif someone.step_type == "CancelToolTask":
@@ -453,6 +458,8 @@ class SessionMachine(RuleBasedStateMachine):
             self.call_of(claim).poll_failed(self.driver.now, may_retry=True, is_lost=True)
         if self.started("RunModel"):
             self.oracle.model_attempt_fails(may_retry=True, is_lost=True)
+        if self.started("CompactContext"):
+            self.oracle.context.attempt_fails(may_retry=True, is_lost=True)
         if another_takes_over:
             self.driver.lose_worker()
         else:
@@ -531,17 +538,6 @@ class SessionMachine(RuleBasedStateMachine):
         waits_for_something = self.driver.store.next_due or self.driver.store.has_ready or self.oracle.pending
         assert self.oracle.turn is None or self.driver.running or waits_for_something, "the turn is stuck"
 
-    def check_model_input(self, snapshot: ModelStepSnapshot) -> None:
-        assert list(snapshot.messages) == list(self.oracle.messages.messages.values())
-        items = self.runner.model_input(snapshot)
-        check_transcript(items, self.oracle.unbuilt_turns)
-        assert snapshot.turn_id == self.oracle.turn
-        assert (snapshot.framework_run_state is None) == (snapshot.state.turn_model_step_count == 0)
-        own_ids = [call.tool_call_id for call in self.oracle.calls]
-        assert [call.tool_call_id for call in snapshot.tool_calls] == own_ids
-        answered = [item.own_id for item in items if item.role == "tool" and item.turn_id == snapshot.turn_id]
-        assert answered == own_ids, "a call of the turn has not exactly one result in the model input"
-
     # The end
 
     def teardown(self) -> None:
@@ -583,6 +579,8 @@ class SessionMachine(RuleBasedStateMachine):
         elif claim.step_type == "RunModel":
             self.the_session_keeps_its_promises()
             self.model_answers()
+        elif claim.step_type == "CompactContext":
+            self.summary_ends()
         elif claim.step_type in BUILDER_STEPS:
             self.builder_ends(3)
         elif claim.step_type in TOOL_STEPS:

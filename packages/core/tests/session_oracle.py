@@ -6,21 +6,11 @@ checks each commit: its events in order, what it stored, and what it let run.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from dex_agents.session.built_in_tools import ASK_USER, DURABLE_WAIT
 from dex_agents.session.event_values import AgentEvent, decode_event_payload
-from dex_agents.session.outcomes import (
-    ModelStepCompleted,
-    ModelStepContinued,
-    ModelStepOutcome,
-    ModelStepRefused,
-    ModelStepToolCallsRequested,
-    RequestedToolCall,
-)
+from dex_agents.session.plan_values import AgentPlan, ContextSummary
 from dex_agents.session.rpc_values import AgentSnapshot
 from dex_agents.session.texts import (
     APPROVAL_DEADLINE_PASSED,
@@ -34,8 +24,6 @@ from dex_agents.session.texts import (
 from dex_agents.session.tool_values import (
     AgentInterrupt,
     AgentToolCallRecord,
-    CancellationReason,
-    ToolEffect,
 )
 from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
 from dex_agents.session.transition_rules import FINAL_STATUSES
@@ -44,22 +32,19 @@ from dex_agents.session.values import (
     AgentStatus,
     AgentUsage,
     AgentUserMessage,
-    FrameworkMessage,
 )
 from dex_flow.codec import decode
 from dex_flow.kernel import Changes, decode_header, microseconds
 from dex_flow.testing import MemoryStore
 
-from .session_call_model import ATTEMPTS, BACKOFFS, LATER_STATUSES, RETRY_WINDOW, CallModel, Phase
-from .session_stored_messages import StoredMessages
-from .session_strategies import Configuration, wants_valid_built_in
+from .session_call_model import ATTEMPTS, LATER_STATUSES, Phase
+from .session_intents import SessionIntents
+from .session_requested_calls import requested_call
+from .session_strategies import DEADLINE_SECONDS, MAX_CONTINUATIONS
 
-__all__ = ["DEADLINE_SECONDS", "MAX_CONTINUATIONS", "SessionOracle"]
+__all__ = ["SessionOracle"]
 
-DEADLINE_SECONDS = 100
-MAX_CONTINUATIONS = 2
-
-_CONTROL_STEPS = {"RunModel", "ResumeTurn", "ApplyTurnControl", "RecordTurnFailure"}
+_CONTROL_STEPS = {"RunModel", "CompactContext", "ResumeTurn", "ApplyTurnControl", "RecordTurnFailure"}
 _CONTROL_STEPS |= {"ApplyTurnControlNote", "RecordTurnFailureNote"}
 _HEADERS = {
     "turn_failed": TURN_FAILURE_NOTE_HEADER,
@@ -68,213 +53,8 @@ _HEADERS = {
 }
 
 
-class Decision(NamedTuple):
-    """What a person just decided about an interrupt, as its event has to say it."""
-
-    interrupt_id: str
-    approved: bool
-    answered: bool
-    message: str | None
-
-
-class SessionOracle:
-    """Everything the promises are about, and nothing of how the session keeps them.
-
-    Args:
-        configuration: What the session and its runner can do.
-        clock: Virtual time, microseconds since the epoch.
-    """
-
-    def __init__(self, configuration: Configuration, clock: Callable[[], int]) -> None:
-        self.configuration = configuration
-        self.reached: Counter[str] = Counter()
-        self.commits = 0
-        self.queued: list[str] = []
-        self.steered: list[str] = []
-        self.turn: str | None = None
-        self.calls: list[CallModel] = []
-        self.unbuilt_turns: set[str] = set()
-        self.pending: dict[str, AgentInterrupt] = {}
-        window, chunk = configuration.window
-        self.messages = StoredMessages(window, chunk, self.reached)
-        self.usage = AgentUsage()
-        self._clock = clock
-        self._turn_count = 0
-        self._is_cancelled = False
-        self._model_result: str | None = None
-        self._failed_turns: dict[str, str] = {}
-        self._last_turn: tuple[str, str] | None = None
-        self._model_steps = 0
-        self._continuations = 0
-        self._model_attempts = 0
-        self._model_started_at = 0
-        self._is_model_retried = False
-        self._builder_attempts = 0
-        self._unfinished: tuple[FrameworkMessage, ...] | None = None
-        self._turn_messages = 0
-        self._requested: deque[RequestedToolCall] = deque()
-        self._expected_messages: list[tuple[str | None, str, str]] = []
-        self._interrupts: dict[str, CallModel] = {}
-        self._resolved: set[str] = set()
-        self._due_interrupts: set[str] = set()
-        self._decision: Decision | None = None
-        self._records: dict[str, AgentToolCallRecord] = {}
-        self._state: AgentState | None = None
-
-    @property
-    def control(self) -> CancellationReason | None:
-        """Why the active turn has to end at its next boundary."""
-        if self.turn is None:
-            return None
-        return "turn_cancelled" if self._is_cancelled else "steered" if self.steered else None
-
-    def call(self, tool_call_id: str) -> CallModel:
-        """The active turn's call with this ID."""
-        (found,) = [call for call in self.calls if call.tool_call_id == tool_call_id]
-        return found
-
-    def interrupts_so_far(self) -> list[str]:
-        """IDs of every interrupt of the session."""
-        return list(self._interrupts)
-
-    # People
-
-    def send(self, text: str) -> bool:
-        if text.strip():
-            self.queued.append(text)
-        return bool(text.strip())
-
-    def steer_text(self, text: str) -> bool:
-        if not text.strip():
-            return False
-        if self.turn is None:
-            self.queued.append(text)
-        else:
-            self._steer(text)
-        return True
-
-    def steer_queued(self, index: int | None) -> bool:
-        if index is None or self.turn is None:
-            return False
-        self._steer(self.queued.pop(index))
-        return True
-
-    def _steer(self, text: str) -> None:
-        self.steered.append(text)
-        self._control_calls()
-
-    def _control_calls(self) -> None:
-        assert self.control is not None
-        for call in self.calls:
-            if call.is_open:
-                self.reached[f"{self.control}: {call.phase.value}"] += 1
-                call.control(self.control)
-
-    def delete(self, index: int | None) -> bool:
-        if index is not None:
-            del self.queued[index]
-        return index is not None
-
-    def cancel(self, turn_id: str | None) -> bool:
-        if self.turn is None or turn_id not in (None, self.turn):
-            return False
-        if not self._is_cancelled:
-            self._is_cancelled = True
-            self._control_calls()
-        return True
-
-    def resolve(self, interrupt_id: str, approved: bool, message: str | None) -> bool:
-        interrupt = self._open_interrupt(interrupt_id)
-        if interrupt is None or (interrupt.kind == "question" and approved):
-            return False
-        words = message if message is not None and message.strip() and not approved else None
-        self._decision = Decision(interrupt_id, approved, False, words)
-        call = self._interrupts[interrupt_id]
-        if interrupt.kind == "approval":
-            call.decided(approved, words)
-        else:
-            call.question_ended("declined", words, self._clock())
-        return True
-
-    def answer(self, interrupt_id: str, answer: str) -> bool:
-        interrupt = self._open_interrupt(interrupt_id)
-        if interrupt is None or interrupt.kind != "question" or not answer.strip():
-            return False
-        if interrupt.choices and not interrupt.allows_free_text and answer not in interrupt.choices:
-            return False
-        self._decision = Decision(interrupt_id, True, True, None)
-        self._interrupts[interrupt_id].question_ended("answered", answer, self._clock())
-        return True
-
-    def _open_interrupt(self, interrupt_id: str) -> AgentInterrupt | None:
-        interrupt = self.pending.get(interrupt_id)
-        if interrupt is None or (interrupt.deadline is not None and microseconds(interrupt.deadline) <= self._clock()):
-            return None
-        return interrupt
-
-    # Time
-
-    def time_passes(self) -> None:
-        """The clock moved, and what is due fires."""
-        for call in self.calls:
-            if call.ends_at is not None and call.ends_at <= self._clock():
-                self.due(call)
-
-    def due(self, call: CallModel) -> None:
-        """The call's time or its interrupt's deadline has come."""
-        waits = (Phase.TIMER, Phase.APPROVAL, Phase.QUESTION, Phase.TASK_QUESTION)
-        if call.phase not in waits:
-            return
-        call.ends_at = None
-        self.reached[f"due: {call.phase.value}"] += 1
-        self._due_interrupts.update(key for key in self.pending if self._interrupts[key] is call)
-        if call.phase is Phase.TIMER:
-            call.end(Status.SUCCEEDED)
-        elif call.phase is Phase.APPROVAL:
-            call.decided(False, APPROVAL_DEADLINE_PASSED)
-        else:
-            call.question_ended("deadline_passed", None, self._clock())
-
-    # The model and the builder
-
-    def model_ends(self, outcome: ModelStepOutcome) -> None:
-        self.usage = self.usage.add(outcome.usage)
-        if isinstance(outcome, ModelStepCompleted | ModelStepToolCallsRequested | ModelStepContinued):
-            for message in outcome.new_messages:
-                self._expect_message(message.role, message.text)
-        match outcome:
-            case ModelStepCompleted():
-                self._model_result = "turn_completed"
-            case ModelStepRefused():
-                self._model_result = "turn_failed"
-            case ModelStepToolCallsRequested():
-                self._model_steps += 1
-                self._requested.extend(outcome.tool_calls)
-            case ModelStepContinued():
-                self._model_steps += 1
-                self._continuations += 1
-                if self._continuations > MAX_CONTINUATIONS and self.control is None:
-                    self._model_result = "turn_failed"
-
-    def model_attempt_fails(self, *, may_retry: bool, is_lost: bool) -> None:
-        delay = 0 if is_lost or self._model_attempts > len(BACKOFFS) else BACKOFFS[self._model_attempts - 1]
-        is_late = self._clock() + delay - self._model_started_at > RETRY_WINDOW
-        if not may_retry or self._model_attempts >= ATTEMPTS or is_late:
-            self._model_result = "turn_failed"
-        else:
-            self._is_model_retried = True
-
-    def _is_model_too_late(self) -> bool:
-        """Whether the retry of the model step begins after its window, so that the turn fails."""
-        return self._is_model_retried and self._clock() - self._model_started_at > RETRY_WINDOW
-
-    def builder_ends(self, messages: tuple[FrameworkMessage, ...] | None) -> None:
-        """The unfinished turn's messages are built; None when the builder raised."""
-        self._unfinished = messages
-
-    def _expect_message(self, role: str, text: str) -> None:
-        self._expected_messages.append((self.turn, role, text))
-        self._turn_messages += 1
+class SessionOracle(SessionIntents):
+    """Checks each commit against what everybody did; knows nothing of how the session keeps its promises."""
 
     # What one commit did
 
@@ -333,10 +113,13 @@ class SessionOracle:
             assert decode(AgentUsage, usage) == self.usage
         state = self._state
         assert state is not None
+        self._check_parts(state, store)
         expected = AgentStatus.WAITING_FOR_USER_MESSAGE
         if self.turn is not None:
             is_calling = any(call.phase is not Phase.FINAL for call in self.calls)
             expected = AgentStatus.RUNNING_TOOLS if is_calling else AgentStatus.RUNNING_MODEL
+            if self.context.through is not None:
+                expected = AgentStatus.COMPACTING_CONTEXT
         assert (state.status, state.active_turn_id, state.turn_count) == (expected, self.turn, self._turn_count)
         assert state.last_message_sequence == self.messages.last_sequence
         self._check_last_turn_error(state)
@@ -345,9 +128,19 @@ class SessionOracle:
         assert (("FrameworkRunState", "") in store.attributes) == (self._model_steps > 0)
         assert (("TurnCancellationRequest", "") in store.attributes) == self._is_cancelled
 
+    def _check_parts(self, state: AgentState, store: MemoryStore) -> None:
+        plan, summary = (store.attributes.get((name, "")) for name in ("AgentPlan", "ContextSummary"))
+        self.plans.check(None if plan is None else decode(AgentPlan, plan))
+        self.context.check(None if summary is None else decode(ContextSummary, summary), state.turn_compaction_error)
+        assert state.interaction_mode == self.plans.mode
+        reached = None if self.settings.reached is None else self.settings.reached[0]
+        used = (state.turn_model_calls, state.turn_total_tokens, state.turn_limit_reached)
+        assert used == (self.settings.model_calls, self.settings.total_tokens, reached)
+        assert ("PendingPlanExecution", "") not in store.attributes
+
     def _check_last_turn_error(self, state: AgentState) -> None:
         error = state.last_turn_error
-        is_failing = self._model_result == "turn_failed" or self._is_model_too_late()
+        is_failing = self._model_result == "turn_failed" or self.model_attempts.is_too_late()
         if error is not None and not (is_failing and error.turn_id == self.turn):
             assert f"{error.type}: {error.message}" == self._failed_turns.get(error.turn_id)
         if self._last_turn is not None and self.turn is None:
@@ -378,13 +171,13 @@ class SessionOracle:
             stored = [decode(AgentUserMessage, data).text for _, data in store.messages(name, "", None)]
             assert stored == texts, f"{name} has {stored}, expected {texts}"
         kept = {name for (name, _), messages in store.channels.items() if messages}
-        assert not kept & {"ToolCallCancellations", "InterruptResolutions"}
+        assert not kept & {"ToolCallCancellations", "InterruptResolutions", "PlanExecutions"}
         if self.control is None and not self.steered:
             assert "TurnControlRequests" not in kept
         state = self._state
         assert state is not None
         results = 0
-        if state.status is AgentStatus.RUNNING_TOOLS:
+        if state.status is AgentStatus.RUNNING_TOOLS or (self._limit_error is not None and self.calls):
             current = [r for r in self._records.values() if r.model_step_number == state.turn_model_step_count]
             results = sum(record.status in FINAL_STATUSES for record in current)
         assert store.message_count("ToolCallResults", "") == results
@@ -411,11 +204,12 @@ class SessionOracle:
                 assert self.control is None, "a steered or cancelled turn makes a further model call"
                 assert all(call.phase is Phase.FINAL for call in self.calls)
                 assert self._model_result is None
-                if attempt == 1:
-                    self._model_attempts, self._model_started_at = 0, self._clock()
-                self._model_attempts += 1
-                self._is_model_retried = False
-                assert attempt == self._model_attempts <= ATTEMPTS
+                assert self.context.through is None, "the model is called while its context is compacted"
+                self.settings.model_call_begins()
+                self.model_attempts.claimed(attempt)
+            case "CompactContext":
+                assert self.control is None, "a steered or cancelled turn is compacted"
+                self.context.claimed(attempt, input["through_sequence"])
             case "PollToolTask":
                 self.call(input).poll_begins(attempt, self._clock())
             case "CancelToolTask":
@@ -425,9 +219,9 @@ class SessionOracle:
                 assert call.cancel_attempts <= ATTEMPTS
             case "ApplyTurnControl":
                 assert self.control is not None
-                self._is_model_retried = False
+                self.model_attempts.is_retried = self.context.attempts.is_retried = False
             case "RecordTurnFailure":
-                if self._is_model_too_late():
+                if self.model_attempts.is_too_late():
                     self._model_result = "turn_failed"
                 assert self._model_result == "turn_failed"
                 assert not self._is_cancelled
@@ -454,6 +248,15 @@ class SessionOracle:
                 status = Status(payload["status"])
                 call.finished(status, self.control, self._clock(), stops_tasks=self.configuration.cancels_tasks)
                 self.reached[f"{status.value}"] += 1
+            case "plan_updated" | "plan_execution_started":
+                self.plans.event(event.type, payload)
+                self.reached[f"{event.type} {payload.get('status')}"] += 1
+            case "compaction_started" | "compaction_finished":
+                self.context.event(event.type, event.attempt, payload)
+            case "turn_limit_reached" if payload["limit"] != "max_model_step_continuations":
+                self.settings.limit_event(payload)
+            case "turn_limit_reached":
+                assert payload["value"] == MAX_CONTINUATIONS < self._continuations
             case "interrupt_raised":
                 self._raised(payload)
             case "interrupt_resolved":
@@ -468,12 +271,16 @@ class SessionOracle:
         self._turn_count += 1
         self.turn = f"turn-{self._turn_count}"
         assert turn_id == self.turn
-        self.calls, self._model_result, self._unfinished = [], None, None
-        self._is_model_retried = False
-        self._model_steps, self._continuations, self._builder_attempts = 0, 0, 0
+        self.calls, self._model_result, self._unfinished, self._limit_error = [], None, None, None
+        self.model_attempts.is_retried = False
+        self._model_steps, self._continuations = 0, 0
+        self.settings.turn_starts()
         assert sequence == self.messages.last_sequence + len(self._expected_messages) + 1
-        texts, self.steered = (self.steered, []) if self.steered else ([self.queued.pop(0)], [])
-        for text in texts:
+        if self.steered:
+            texts, self.steered = self.steered, []
+        else:
+            texts, self.queued = self.queued[:1], self.queued[1:]
+        for text in self.plans.turn_starts(texts):
             self._expect_message("user", text)
         self._turn_messages = 0
 
@@ -482,7 +289,7 @@ class SessionOracle:
             allowed = "turn_cancelled"
         elif self._model_result is not None:
             allowed = self._model_result
-        elif self._is_model_too_late():
+        elif self.model_attempts.is_too_late():
             allowed = "turn_failed"
         else:
             assert self.control is not None
@@ -495,11 +302,15 @@ class SessionOracle:
         self._last_turn = (self.turn, ending)
         if ending == "turn_failed":
             self._failed_turns[self.turn] = payload["error"]
+            assert self._limit_error in (None, payload["error"])
         else:
             assert payload["message_count"] == self._turn_messages
         if ending == "turn_steered":
             assert payload["steered_message_count"] == len(self.steered) > 0
-        self.turn, self.calls, self._is_cancelled = None, [], False
+        self.turn, self.calls, self._is_cancelled, self._limit_error = None, [], False, None
+        self.plans.turn_ends()
+        self.context.turn_ends()
+        self.settings.turn_ends()
         self._model_steps, self._continuations = 0, 0
 
     def _expect_end_of_transcript(self, ending: str) -> None:
@@ -514,39 +325,27 @@ class SessionOracle:
             if self._unfinished is not None:
                 return
         if listed:
-            lines = [f"- {call.tool_name} {call.arguments}: {call.status}" for call in listed]
+            lines = [f"- {call.tool_name} {call.arguments_to_run}: {call.status}" for call in listed]
             note = "\n".join([_HEADERS[ending], *lines, TURN_FAILURE_NOTE_FOOTER])
             assert note.startswith(NOTE_PREFIX)
             self._expect_message("user", note)
 
     def _deferred(self, payload: dict[str, Any]) -> None:
         wanted = self._requested.popleft()
-        is_built_in = wanted.tool_name in self.configuration.built_in_tools
-        effect = ToolEffect.READ if is_built_in else wanted.policy.effect
-        is_refused = wanted.arguments_error is not None or (is_built_in and not wants_valid_built_in(wanted))
-        requires_approval = wanted.policy.requires_approval and not is_built_in and not is_refused
         assert self.turn is not None
-        call = CallModel(
-            self.turn,
-            payload["tool_call_id"],
-            wanted.tool_name,
-            wanted.arguments,
-            effect,
-            requires_approval,
-            asks_by_itself=is_built_in,
-            phase=Phase.READY,
+        call = requested_call(
+            wanted,
+            self._response,
+            self.configuration,
+            turn_id=self.turn,
+            tool_call_id=payload["tool_call_id"],
+            mode=self.plans.mode,
+            refusal=self.settings.refusal,
         )
         assert call.tool_call_id not in {other.tool_call_id for other in self.calls}, "two calls have one ID"
-        assert (payload["tool_name"], payload["effect"]) == (wanted.tool_name, effect)
-        assert payload["requires_approval"] == requires_approval
+        assert (payload["tool_name"], payload["effect"]) == (wanted.tool_name, call.effect)
+        assert payload["requires_approval"] == call.requires_approval
         self.calls.append(call)
-        if is_refused:
-            call.end(Status.FAILED)
-        elif is_built_in:
-            call.phase = Phase.QUESTION if wanted.tool_name == ASK_USER else Phase.TIMER
-            assert wanted.tool_name in (ASK_USER, DURABLE_WAIT)
-        elif requires_approval:
-            call.phase = Phase.APPROVAL
         if self.control is not None and call.is_open:
             call.control(self.control)
 
@@ -566,7 +365,8 @@ class SessionOracle:
         self._resolved.add(key)
         said = (payload["approved"], payload["answered"], payload["rejection_message"], payload["cancellation_reason"])
         if self._decision is not None and self._decision.interrupt_id == key:
-            _, approved, answered, message = self._decision
+            _, approved, answered, message, changes = self._decision
+            assert payload["arguments_changed"] == changes
             assert said == (approved, answered, message, None)
             self._decision = None
         elif key in self._due_interrupts:
@@ -581,7 +381,8 @@ class SessionOracle:
     def check_snapshot(self, snapshot: AgentSnapshot) -> None:
         """A snapshot shows what the commits stored."""
         assert snapshot.state == self._state
-        assert list(snapshot.messages) == list(self.messages.messages.values())
+        assert list(snapshot.messages) == self.messages.after(0)
+        assert snapshot.session_settings == self.settings.settings
         assert [message.text for message in snapshot.queued_messages] == self.queued
         assert [message.text for message in snapshot.steered_messages] == self.steered
         assert snapshot.queued_message_count == len(self.queued)

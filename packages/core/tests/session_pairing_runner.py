@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from dex_agents.session.outcomes import (
+    CompactionSnapshot,
     ModelStepCompleted,
     ModelStepContinued,
     ModelStepSnapshot,
@@ -51,7 +53,7 @@ def check_transcript(items: Sequence[Item], unbuilt_turns: Collection[str]) -> N
             case "tool":
                 assert open_calls, f"{item} answers nothing"
                 assert item.call_id == open_calls.pop(0), f"{item} is out of order"
-    assert not open_calls, f"the model input ends with open calls {open_calls}"
+    assert not open_calls or asking_turn in unbuilt_turns, f"the model input ends with open calls {open_calls}"
 
 
 class PairingRunner:
@@ -67,12 +69,35 @@ class PairingRunner:
 
     def model_input(self, snapshot: ModelStepSnapshot) -> list[Item]:
         """What the model reads."""
+        summary = snapshot.context_summary
+        summarized = [] if summary is None else [Item("user", summary.text)]
         stored = [
             _read(message.framework_item)._replace(turn_id=message.turn_id, own_id=message.tool_call_id)
             for message in snapshot.messages
         ]
         turn = [item._replace(turn_id=snapshot.turn_id) for item in self._unstored(snapshot)]
-        return [*stored, *turn]
+        return [*summarized, *stored, *turn]
+
+    def cutoffs(self, snapshot: ModelStepSnapshot) -> list[int]:
+        """The messages that a summary may end with: what stays begins with no result, and every call has its own."""
+        cutoffs, open_calls = [], 0
+        messages = snapshot.messages
+        for message, following in zip_longest(messages, messages[1:]):
+            item = _read(message.framework_item)
+            open_calls = len(item.calls) if item.role == "assistant" else open_calls - (item.role == "tool")
+            is_over = following is not None and following.role != "tool" and following.turn_id != message.turn_id
+            if open_calls == 0 or is_over:
+                cutoffs.append(message.sequence)
+            if is_over:
+                open_calls = 0
+        return cutoffs
+
+    def summary_input(self, snapshot: CompactionSnapshot) -> list[Item]:
+        """What the summary call reads."""
+        previous = snapshot.previous_summary
+        summarized = [] if previous is None else [Item("user", previous.text)]
+        stored = [_read(message.framework_item)._replace(turn_id=message.turn_id) for message in snapshot.messages]
+        return [*summarized, *stored]
 
     def completed(self, snapshot: ModelStepSnapshot, text: str, usage: AgentUsage) -> ModelStepCompleted:
         """The model answers."""
@@ -104,12 +129,10 @@ class PairingRunner:
         """The turn's messages that are not stored: those in the run state, and the results of the newest calls."""
         if self._stores_as_it_goes:
             items: list[Item] = []
-            turn = [message for message in snapshot.messages if message.turn_id == snapshot.turn_id]
-            answered = sum(message.role == "tool" for message in turn)
         else:
             items = [_read(item) for item in json.loads(snapshot.framework_run_state or "[]")]
-            answered = sum(item.role == "tool" for item in items)
-        return [*items, *map(_result, snapshot.tool_calls[answered:])]
+        newest = snapshot.state.turn_model_step_count
+        return [*items, *(_result(call) for call in snapshot.tool_calls if call.model_step_number == newest)]
 
     def _leave(self, items: list[Item]) -> tuple[str, tuple[FrameworkMessage, ...]]:
         if self._stores_as_it_goes:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from dex_agents.session.built_in_tools import ASK_USER, DURABLE_WAIT
+from dex_agents.session.built_in_tools import ASK_USER, DURABLE_WAIT, WRITE_TODOS
+from dex_agents.session.compaction_policy import CompactionPolicy
+from dex_agents.session.options import AgentSessionOptions
 from dex_agents.session.outcomes import RequestedToolCall, ToolCallInputRequested
 from dex_agents.session.tool_values import ResolvedToolPolicy, ToolEffect
+from dex_agents.session.turn_limits import TurnLimits
 
 __all__ = [
     "ANSWERS",
+    "DEADLINE_SECONDS",
+    "EDITS",
     "LONGEST_WAIT_SECONDS",
+    "MAX_CONTINUATIONS",
     "QUESTIONS",
+    "SETTINGS",
     "Configuration",
     "configurations",
     "moves",
@@ -25,7 +34,9 @@ __all__ = [
     "wants_valid_built_in",
 ]
 
+DEADLINE_SECONDS = 100
 LONGEST_WAIT_SECONDS = 5_000
+MAX_CONTINUATIONS = 2
 
 #: Answers and words of people; the first two are choices of some questions.
 ANSWERS = ("yes", "no", "maybe", " ", "")
@@ -48,9 +59,16 @@ _VALID = {
         '{"duration_seconds":60.0,"reason":"a while"}',
         '{"duration_seconds":5000,"reason":"a while"}',
     ),
+    WRITE_TODOS: (
+        '{"todos":[{"content":"one","status":"pending"}]}',
+        '{"todos":[{"content":"one","status":"completed"},{"content":"two","status":"in_progress"}]}',
+        '{"todos":[{"content":"one","status":"completed"}]}',
+        '{"todos":[]}',
+    ),
 }
 _INVALID = {
     ASK_USER: ("{}", '{"question":" "}', '{"question":"?","choices":["a","a "]}', '{"question":"?","other":1}'),
+    WRITE_TODOS: ("{}", '{"todos":[{"content":"one"}]}', '{"todos":[],"other":1}'),
     DURABLE_WAIT: ("{}", '{"duration_seconds":0,"reason":"r"}', '{"duration_seconds":5001,"reason":"r"}'),
 }
 
@@ -69,12 +87,48 @@ class Configuration(NamedTuple):
     starts_claims: bool
     has_initial_message: bool
     window: tuple[int, int]
+    has_plan_mode: bool
+    compacts: bool
+    retained_message_limit: int | None
+    turn_limits: tuple[int | None, int | None, int | None]
+
+    @property
+    def has_plans(self) -> bool:
+        return WRITE_TODOS in self.built_in_tools
+
+    @property
+    def plan_mode_enabled(self) -> bool:
+        return self.has_plan_mode and self.has_plans
+
+    def options(self) -> AgentSessionOptions:
+        """The session's options."""
+        model_calls, total_tokens, limit_seconds = self.turn_limits
+        return AgentSessionOptions(
+            interrupt_deadline=timedelta(seconds=DEADLINE_SECONDS) if self.has_deadlines else None,
+            max_model_step_continuations=MAX_CONTINUATIONS,
+            built_in_tools=self.built_in_tools,
+            plan_mode_enabled=self.plan_mode_enabled,
+            max_durable_wait=timedelta(seconds=LONGEST_WAIT_SECONDS),
+            message_window_size=self.window[0],
+            message_chunk_size=self.window[1],
+            compaction=CompactionPolicy(context_window_tokens=100) if self.compacts else None,
+            retained_message_limit=self.retained_message_limit,
+            turn_limits=TurnLimits(model_calls=model_calls, total_tokens=total_tokens, seconds=limit_seconds),
+        )
 
 
-def _call(provider_id: str, template: tuple[str, str, ResolvedToolPolicy, str | None]) -> RequestedToolCall:
-    tool_name, arguments, policy, error = template
+_Template = tuple[str, str, ResolvedToolPolicy, str | None, str | None]
+
+
+def _call(provider_id: str, template: _Template) -> RequestedToolCall:
+    tool_name, arguments, policy, error, schema = template
     return RequestedToolCall(
-        tool_call_id=provider_id, tool_name=tool_name, arguments=arguments, policy=policy, arguments_error=error
+        tool_call_id=provider_id,
+        tool_name=tool_name,
+        arguments=arguments,
+        policy=policy,
+        arguments_error=error,
+        arguments_schema=schema,
     )
 
 
@@ -88,13 +142,62 @@ _POLICIES = [
     for effect in ToolEffect
     for requires_approval in (False, True)
 ]
-_TEMPLATES: list[tuple[str, str, ResolvedToolPolicy, str | None]] = [
-    *(("lookup", '{"n":1}', policy, None) for policy in _POLICIES for _ in range(2)),
-    *(("refund", "{}", policy, "not a JSON object") for policy in _POLICIES[:2]),
-    *((name, text, _POLICIES[3], None) for name, texts in _VALID.items() for text in texts),
-    *((name, text, _POLICIES[5], None) for name, texts in _INVALID.items() for text in texts),
-    (ASK_USER, "{}", _POLICIES[0], "not a JSON object"),
+_SCHEMA = (
+    '{"type":"object","properties":{"n":{"type":"integer","maximum":9}},"required":["n"],"additionalProperties":false}'
+)
+_TEMPLATES: list[_Template] = [
+    *(("lookup", '{"n":1}', policy, None, schema) for policy in _POLICIES for schema in (None, _SCHEMA)),
+    *(("refund", "{}", policy, "not a JSON object", None) for policy in _POLICIES[:2]),
+    *((name, text, _POLICIES[3], None, None) for name, texts in _VALID.items() for text in texts),
+    *((name, text, _POLICIES[5], None, None) for name, texts in _INVALID.items() for text in texts),
+    (ASK_USER, "{}", _POLICIES[0], "not a JSON object", None),
 ]
+
+_DEEP: dict[str, Any] = {}
+for _ in range(60):
+    _DEEP = {"n": _DEEP}
+
+
+class Edit(NamedTuple):
+    """Arguments in place of `{"n":1}`."""
+
+    arguments: dict[str, Any]
+    fits_schema: bool
+    is_change: bool = True
+    can_be_read: bool = True
+
+    def changes(self, proposed: str) -> bool:
+        """Whether it says something else than the model's arguments."""
+        return self.is_change if proposed == '{"n":1}' else self.arguments != json.loads(proposed)
+
+
+EDITS = (
+    Edit({"n": 2}, fits_schema=True),
+    Edit({"n": 9}, fits_schema=True),
+    Edit({"n": 1}, fits_schema=True, is_change=False),
+    Edit({"n": 1.0}, fits_schema=True, is_change=False),
+    Edit({"n": True}, fits_schema=False),
+    Edit({"n": 10}, fits_schema=False),
+    Edit({}, fits_schema=False),
+    Edit({"n": 1, "m": 1}, fits_schema=False),
+    Edit(_DEEP, fits_schema=False, can_be_read=False),
+)
+
+#: Settings, and whether they may be set.
+SETTINGS: tuple[tuple[dict[str, Any] | None, bool], ...] = (
+    ({}, True),
+    ({"model": "small"}, True),
+    ({"model": "large", "turn_limits": None}, True),
+    ({"turn_limits": {"model_calls": 1}}, True),
+    ({"turn_limits": {"model_calls": None, "seconds": 40}}, True),
+    ({"turn_limits": {"total_tokens": 3}}, True),
+    ({"x": "y" * (17 * 1024 - 8)}, True),
+    ({"x": "y" * (17 * 1024 - 7)}, False),
+    ({"turn_limits": {"model_calls": 0}}, False),
+    ({"turn_limits": {"tokens": 1}}, False),
+    (_DEEP, False),
+    (None, False),
+)
 
 
 def some_requested_calls(count: int, number: int) -> list[RequestedToolCall]:
@@ -127,8 +230,12 @@ configurations = st.builds(
     polls_tasks=st.sampled_from([True, True, True, False]),
     cancels_tasks=st.booleans(),
     has_deadlines=st.booleans(),
-    built_in_tools=st.sampled_from([(ASK_USER, DURABLE_WAIT), (ASK_USER,), ()]),
+    built_in_tools=st.sampled_from([(ASK_USER, DURABLE_WAIT, WRITE_TODOS), (ASK_USER, WRITE_TODOS), (DURABLE_WAIT,)]),
     starts_claims=st.booleans(),
     has_initial_message=st.booleans(),
     window=st.sampled_from([(1, 1), (4, 2), (64, 32)]),
+    has_plan_mode=st.booleans(),
+    compacts=st.sampled_from([True, True, False]),
+    retained_message_limit=st.sampled_from([1, 2, 4, None]),
+    turn_limits=st.sampled_from([(None, None, None), (None, None, None), (2, None, None), (3, 12, 200)]),
 )

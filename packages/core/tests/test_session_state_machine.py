@@ -1,4 +1,4 @@
-"""Thousands of random histories of whole sessions on the kernel: no engine, no event loop, no clock.
+"""A thousand random histories of whole sessions on the kernel: no engine, no event loop, no clock.
 
 `session_machine` plays everybody, `session_oracle` says what has to come of it. CI runs the same histories every time,
 a local run new ones. `SESSION_FUZZ_SEED` chooses them and `SESSION_FUZZ_HISTORIES` says how many; `nox -s fuzz` sets
@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from .session_machine import SessionMachine
 
 CI_SEED = 20_260_101
-CI_HISTORIES = 2_048
+CI_HISTORIES = 1_024
 SHARD_HISTORIES = 128
 HISTORIES = int(os.environ.get("SESSION_FUZZ_HISTORIES", CI_HISTORIES))
 SHARDS = -(-HISTORIES // SHARD_HISTORIES)
@@ -38,6 +38,12 @@ COMMON = {
     "tool_task_started",
     "PollToolTask claimed",
     "chunk written",
+    "chunk deleted",
+    "compaction_finished",
+    "summary failed",
+    "plan_updated",
+    "turn_limit_reached",
+    "arguments changed",
     "steered: an attempt runs",
 }
 
@@ -80,5 +86,5 @@ def test_the_session_keeps_its_promises_in_every_history(shard: int) -> None:
 
 
 @pytest.mark.skipif("SESSION_FUZZ_HISTORIES" in os.environ, reason="the number of histories was given")
-def test_at_least_two_thousand_histories_run() -> None:
-    assert SHARDS * SHARD_HISTORIES >= 2_000
+def test_at_least_a_thousand_histories_run() -> None:
+    assert SHARDS * SHARD_HISTORIES >= 1_000
