@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from dex_agents.session.sanitizer import sanitize_json_text, sanitize_json_value
 
 __all__ = [
     "FRAMEWORK_VERSION",
+    "NO_TIME",
     "IncompatibleFrameworkVersionError",
     "StoredItem",
     "UnreadableFrameworkItemError",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 FRAMEWORK_VERSION: str = pydantic_ai.__version__
+#: The time in parts that the adapter makes: building them must be pure, and the session keeps its own times.
+NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 class UnreadableFrameworkItemError(TurnRefusedError):

@@ -175,12 +175,13 @@ class ModelStep:
             call_ids=tuple(call.tool_call_id for call in calls.functions),
         )
         following_requests = [ModelRequest(parts=answered)] if answered else []
-        message = response_message(response, following_requests, self._added, calls=calls.functions)
+        deferred = deferred_calls(
+            self._turn, self._given, original, response, calls.functions, private_names.offered_tools(run)
+        )
+        message = response_message(response, following_requests, self._added, calls=deferred)
         return ToolCallsRequested(
             framework_run_state=state.encode(),
-            tool_calls=deferred_calls(
-                self._turn, self._given, original, response, calls.functions, private_names.offered_tools(run)
-            ),
+            tool_calls=deferred,
             new_messages=(*self._given.result_messages, message),
             usage=call_usage(response),
             model_call_metadata=self._metadata(response),

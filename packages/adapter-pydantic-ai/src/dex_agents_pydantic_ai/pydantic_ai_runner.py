@@ -16,7 +16,7 @@ from dex_agents import (
 from dex_agents.session.sanitizer import sanitize_text
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 from dex_agents_pydantic_ai.conversation import previous_calls, step_input
-from dex_agents_pydantic_ai.framework_messages import StoredItem, encode_item
+from dex_agents_pydantic_ai.framework_messages import NO_TIME, StoredItem, encode_item
 from dex_agents_pydantic_ai.model_step import ModelStep
 from dex_agents_pydantic_ai.output_settlement import settle_outputs, unsettled_outputs
 from dex_agents_pydantic_ai.run_state import decode_run_state
@@ -44,7 +44,7 @@ class PydanticAIRunner:
     def build_user_message(self, text: str) -> FrameworkMessage:
         """The stored form of a user message."""
         repaired = sanitize_text(text)
-        item = StoredItem(messages=[ModelRequest(parts=[UserPromptPart(repaired)])])
+        item = StoredItem(messages=[ModelRequest(parts=[UserPromptPart(repaired, timestamp=NO_TIME)])])
         return FrameworkMessage(role="user", text=repaired, framework_item=encode_item(item))
 
     async def run_model_step(self, turn: AgentTurnContext) -> AgentTurnOutcome:

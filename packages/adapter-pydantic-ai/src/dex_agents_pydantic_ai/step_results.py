@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, 
 from pydantic_ai.models import Model
 from pydantic_core import to_json
 
-from dex_agents import AgentMessageToolCall, AgentUsage, FrameworkMessage, ModelCallMetadata
+from dex_agents import AgentMessageToolCall, AgentUsage, DeferredToolCall, FrameworkMessage, ModelCallMetadata
 from dex_agents.session.arguments import check_arguments
 from dex_agents.session.sanitizer import sanitize_json_text
 from dex_agents_pydantic_ai.framework_messages import StoredItem, encode_item
@@ -81,7 +81,7 @@ def response_message(
     following: Sequence[ModelRequest],
     added: Sequence[tuple[int, ModelRequestPart]],
     *,
-    calls: Iterable[ToolCallPart] = (),
+    calls: Iterable[DeferredToolCall] = (),
     text: str | None = None,
 ) -> FrameworkMessage:
     """The stored form of a response.
@@ -102,7 +102,7 @@ def response_message(
             AgentMessageToolCall(
                 tool_call_id=call.tool_call_id,
                 tool_name=call.tool_name,
-                arguments=check_arguments(call.tool_name, arguments_text(call)).text,
+                arguments=check_arguments(call.tool_name, call.arguments).text,
             )
             for call in calls
         ),

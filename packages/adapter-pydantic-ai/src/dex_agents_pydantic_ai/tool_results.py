@@ -20,6 +20,7 @@ from dex_agents import AgentToolCall, AgentToolCallStatus, FrameworkMessage, too
 from dex_agents.session.sanitizer import sanitize_error_text, sanitize_text
 from dex_agents_pydantic_ai.framework_messages import (
     FRAMEWORK_VERSION,
+    NO_TIME,
     StoredItem,
     decode_messages,
     encode_item,
@@ -166,5 +167,5 @@ def _repaired(part: ToolResultPart, status: AgentToolCallStatus) -> str:
 
 def return_part(tool_name: str, content: Any, call_id: str, outcome: Outcome) -> ToolReturnPart:
     """A result; an outcome that the installed version does not know is left out."""
-    part = ToolReturnPart(tool_name=tool_name, content=content, tool_call_id=call_id)
+    part = ToolReturnPart(tool_name=tool_name, content=content, tool_call_id=call_id, timestamp=NO_TIME)
     return dataclasses.replace(part, outcome=outcome) if f"'{outcome}'" in _READABLE_OUTCOMES else part
