@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_core import to_jsonable_python
 
 from dex_agents import AgentSessionFlow
 from dex_agents.testing import AgentTestEnvironment
@@ -125,7 +126,7 @@ async def live_session(directory: Path, agent: Agent[Any, Any], **options: Any) 
 
 
 def comparable(messages: Sequence[ModelMessage]) -> list[Any]:
-    """Messages without what differs between any two runs: times, IDs of runs and what a request says besides parts."""
+    """Messages without what differs between any two runs, such as times; results as the JSON that a model reads."""
     compared = []
     for message in messages:
         parts = []
@@ -135,7 +136,7 @@ def comparable(messages: Sequence[ModelMessage]) -> list[Any]:
                 for field in dataclasses.fields(part)
                 if field.name not in ("timestamp", "content_file_digests")
             }
-            parts.append((type(part).__name__, fields))
+            parts.append((type(part).__name__, to_jsonable_python(fields)))
         compared.append((message.kind, parts))
     return compared
 
