@@ -51,7 +51,7 @@ def _deadline(setup: CaseSetup) -> ConversationScript:
         directory=script.directory,
         replies=script.replies,
         tools=script.tools,
-        interrupt_deadline=timedelta(seconds=1),
+        interrupt_deadline=timedelta(days=1),
     )
 
 
@@ -185,6 +185,7 @@ class ApprovalCases(AdapterDescription):
     async def test_a_passed_deadline_rejects_the_call(self, run: CaseRun) -> None:
         """Nobody decided: the call does not run, the model is told, and the turn goes on."""
         await run.start("pay")
+        await run.skip_timer("AwaitToolApproval")
         await run.finish()
         assert run.effects == {}
         assert await run.statuses() == [("pay", "rejected")]
