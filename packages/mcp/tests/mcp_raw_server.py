@@ -3,7 +3,7 @@
 It does what files in its directory say, so that a test controls a process that is started for every request:
 `fault.json` names a fault, `tasks/` holds the tasks, `runs.jsonl` records every run of a tool.
 
-    python -I -S mcp_raw_server.py <directory> <modern|legacy>
+    python -I -S mcp_raw_server.py <directory> <modern|legacy> [<port>]
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ def serve_stdio(server: RawServer) -> None:
             sys.stdout.write("this is no JSON\n")
         if fault == "close_output":
             os.close(1)
-            time.sleep(60)
+            time.sleep(0.2)
+            os._exit(0)
         if fault == "cut_json":
             sys.stdout.write(json.dumps(response)[:20])
             sys.stdout.flush()
@@ -407,5 +408,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def main() -> None:
+    server = RawServer(Path(sys.argv[1]), sys.argv[2])
+    if len(sys.argv) == 3:
+        serve_stdio(server)
+        return
+    http = RawHttpServer(server, port=int(sys.argv[3]))
+    print(f"port {http.port}", flush=True)
+    http.stopped.wait()
+
+
 if __name__ == "__main__":
-    serve_stdio(RawServer(Path(sys.argv[1]), sys.argv[2]))
+    main()

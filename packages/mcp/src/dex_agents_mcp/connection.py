@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Mapping
@@ -129,7 +130,12 @@ class Connection:
                 progress_callback=on_progress,
             )
         except MCPError as error:
+            if error.code == types.REQUEST_TIMEOUT:
+                await self._watch.wait_until_cancelled()
             raise self._classified(error, method) from error
+        except asyncio.CancelledError:
+            await self._watch.wait_until_cancelled()
+            raise
         result = self._dispatcher.raw_result
         assert result is not None
         return result

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import anyio
+import anyio.lowlevel
 import httpx2
 
 __all__ = ["HttpWatch"]
+
+_CANCELLED = "notifications/cancelled"
+CANCELLATION_TIMEOUT = 1.0
+# Enough for the transport to begin a request that was handed to it.
+_TURNS_OF_THE_LOOP = 10
 
 
 class HttpWatch:
@@ -21,16 +29,37 @@ class HttpWatch:
         self.session_id: str | None = None
         self.status: int | None = None
         self._responses: dict[str, httpx2.Response] = {}
+        self._is_cancelling = False
+        self._has_cancelled = anyio.Event()
+
+    async def on_request(self, request: httpx2.Request) -> None:
+        """Event hook of the HTTP client."""
+        if request.method == "POST" and _message(request).get("method") == _CANCELLED:
+            self._is_cancelling = True
 
     async def on_response(self, response: httpx2.Response) -> None:
         """Event hook of the HTTP client; runs before the body is read."""
         self.session_id = response.headers.get("mcp-session-id", self.session_id)
         if response.request.method != "POST":
             return
-        method = _method(response.request)
-        if method is not None:
+        message = _message(response.request)
+        method = message.get("method")
+        if method == _CANCELLED:
+            self._has_cancelled.set()
+        elif isinstance(method, str) and "id" in message:
             self.status = response.status_code
             self._responses[method] = response
+
+    async def wait_until_cancelled(self) -> None:
+        """Let the server hear that nobody waits any more, where a request of its own says so: a second at most.
+
+        Closing the connection at once would take that request back.
+        """
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CANCELLATION_TIMEOUT):
+            for _ in range(_TURNS_OF_THE_LOOP):
+                await anyio.lowlevel.checkpoint()
+            if self._is_cancelling:
+                await self._has_cancelled.wait()
 
     def forget(self, method: str) -> None:
         """A new request of this method begins."""
@@ -59,12 +88,10 @@ class HttpWatch:
         return None
 
 
-def _method(request: httpx2.Request) -> str | None:
-    """The JSON-RPC method of a request; None for a notification or a reply."""
+def _message(request: httpx2.Request) -> dict[str, Any]:
+    """The JSON-RPC message of a request."""
     try:
         body = json.loads(request.content)
     except (ValueError, httpx2.StreamError):
-        return None
-    if not isinstance(body, dict) or "id" not in body or not isinstance(body.get("method"), str):
-        return None
-    return str(body["method"])
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -95,7 +95,7 @@ async def open_streams(
             auth=server.auth,
             verify=_shared_ssl_context(),
             timeout=httpx2.Timeout(connection_timeout, read=None),
-            event_hooks={"response": [watch.on_response]},
+            event_hooks={"request": [watch.on_request], "response": [watch.on_response]},
         ) as client,
         streamable_http_client(server.url, http_client=client, **_event_limit()) as streams,
     ):
