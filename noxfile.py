@@ -107,7 +107,7 @@ def packaging(session: nox.Session) -> None:
 
 @nox.session
 @nox.parametrize("resolution", ["lowest-direct", "highest"])
-@nox.parametrize("adapter", ["openai-agents"])
+@nox.parametrize("adapter", ["openai-agents", "pydantic-ai"])
 def adapters(session: nox.Session, adapter: str, resolution: str) -> None:
     """An adapter's tests on the lowest and the newest versions of its framework.
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from pydantic_ai import Agent, Tool
-from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -24,7 +24,7 @@ from pydantic_ai.messages import ToolCallPart as FrameworkCall
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-from dex_agents import AgentSessionFlow
+from dex_agents import AgentSessionFlow, ToolExecutionError
 from dex_agents_conformance import (
     AdapterConformance,
     Capability,
@@ -218,6 +218,11 @@ def _request_part(part: Any) -> Any:
     return TextPart(text=part.content) if part.content.strip() else None
 
 
+def _json_text(value: object) -> str:
+    """What the framework makes of a value that JSON has as text; older versions keep the quotes."""
+    return ToolReturnPart("tool", value, tool_call_id="call").model_response_str()
+
+
 def _key() -> str:
     key = current_tool_call().idempotency_key
     assert key is not None
@@ -229,7 +234,7 @@ def _tool(tool: ScriptedTool) -> Tool[None]:
         try:
             return await tool.run(value, idempotency_key=_key())
         except ScriptedToolFailure as failure:
-            raise ModelRetry(str(failure)) from failure
+            raise ToolExecutionError(str(failure)) from failure
 
     async def run_with_default(value: str = "") -> Any:
         return await run(value)
@@ -238,7 +243,7 @@ def _tool(tool: ScriptedTool) -> Tool[None]:
         try:
             return tool.run_blocking(value, idempotency_key=_key())
         except ScriptedToolFailure as failure:
-            raise ModelRetry(str(failure)) from failure
+            raise ToolExecutionError(str(failure)) from failure
 
     function: Any = run_blocking if tool.is_blocking else run if tool.requires_value else run_with_default
     metadata = None if tool.has_session_policy or tool.effect is None else {"effect": tool.effect}
@@ -259,7 +264,6 @@ class Adapter(AdapterConformance):
     capabilities = frozenset(Capability) - {
         Capability.TOOL_TASKS,
         Capability.TOOL_QUESTIONS,
-        Capability.COMPACTION,
     }
     result_texts = {
         "text": "plain text",
@@ -271,10 +275,10 @@ class Adapter(AdapterConformance):
         "list": '["a",1,null]',
         "dict": '{"b":1,"a":"ü"}',
         "tuple": '[1,"two"]',
-        "bytes": "c2V2ZW4=",
-        "binary": "_wD-",
-        "date_time": "2026-12-02T09:30:00Z",
-        "decimal": "1.50",
+        "bytes": _json_text(b"seven"),
+        "binary": _json_text(b"\xff\x00\xfe"),
+        "date_time": _json_text(datetime(2026, 12, 2, 9, 30, tzinfo=UTC)),
+        "decimal": _json_text(Decimal("1.50")),
         "dataclass": '{"number":7,"note":"paid"}',
         "not_a_number": "null",
         "lone_surrogate": "half \N{REPLACEMENT CHARACTER} emoji",

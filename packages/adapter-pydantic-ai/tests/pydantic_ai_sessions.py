@@ -136,6 +136,8 @@ def comparable(messages: Sequence[ModelMessage]) -> list[Any]:
                 for field in dataclasses.fields(part)
                 if field.name not in ("timestamp", "content_file_digests")
             }
+            if getattr(part, "tool_name", "") is None:
+                fields.pop("tool_call_id", None)  # a random one, for no call
             parts.append((type(part).__name__, to_jsonable_python(fields)))
         compared.append((message.kind, parts))
     return compared

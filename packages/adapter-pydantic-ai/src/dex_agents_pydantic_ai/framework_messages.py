@@ -28,6 +28,7 @@ __all__ = [
     "IncompatibleFrameworkVersionError",
     "StoredItem",
     "UnreadableFrameworkItemError",
+    "continues_previous",
     "decode_messages",
     "encode_item",
     "encode_message",
@@ -177,6 +178,16 @@ def load_history(messages: Iterable[AgentMessage | FrameworkMessage]) -> list[Mo
             history[-1] = replace(history[-1], parts=[*history[-1].parts, *_parts_of(own.pop(0))])
         history += own
     return history
+
+
+def continues_previous(framework_item: str) -> bool:
+    """Whether a stored message only extends the request before it, so that nothing may come between them.
+
+    Raises:
+        UnreadableFrameworkItemError: Another runner wrote it.
+    """
+    item = _decode_item(framework_item)
+    return item.continues_request or not item.messages
 
 
 def _insert(history: list[ModelMessage], parts: list[ModelRequestPart], positions: Sequence[int]) -> None:

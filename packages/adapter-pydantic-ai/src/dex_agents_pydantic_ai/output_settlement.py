@@ -26,6 +26,7 @@ __all__ = ["settle_outputs", "unsettled_outputs"]
 
 # Since 2.0 the framework leaves an output unused while a tool beside it asks for a retry.
 _PREFERS_TOOL_RETRIES = int(FRAMEWORK_VERSION.split(".")[0]) >= 2
+_ANSWERS_OUTPUTS_FIRST = not _PREFERS_TOOL_RETRIES
 OUTPUT_NOT_USED = "Output not used as the final result - addressing tool retries from this round first."
 
 OUTPUT_NOT_PROCESSED = "The turn ended before this output was processed."
@@ -91,7 +92,10 @@ def _continues(given: StepInput, parts: Sequence[ModelRequestPart], output_retri
 
 def _message(parts: Sequence[ModelRequestPart], text: str) -> FrameworkMessage:
     """What the framework says to the outputs belongs to the request with the other calls' results."""
-    item = StoredItem(messages=[ModelRequest(parts=list(parts))] if parts else [], continues_request=True)
+    if _ANSWERS_OUTPUTS_FIRST:
+        item = StoredItem(inserted=list(enumerate(parts)))
+    else:
+        item = StoredItem(messages=[ModelRequest(parts=list(parts))] if parts else [], continues_request=True)
     return FrameworkMessage(role="assistant", text=text, framework_item=encode_item(item))
 
 

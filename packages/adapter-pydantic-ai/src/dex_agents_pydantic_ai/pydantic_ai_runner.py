@@ -9,12 +9,15 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from dex_agents import (
     AgentTurnContext,
     AgentTurnOutcome,
+    ContextSummaryRequest,
+    ContextSummaryResult,
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
 )
 from dex_agents.session.sanitizer import sanitize_text
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
+from dex_agents_pydantic_ai.context_compaction import compaction_cutoff, input_tokens, summarize
 from dex_agents_pydantic_ai.conversation import previous_calls, step_input
 from dex_agents_pydantic_ai.framework_messages import NO_TIME, StoredItem, encode_item
 from dex_agents_pydantic_ai.model_step import ModelStep
@@ -63,6 +66,18 @@ class PydanticAIRunner:
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
         """Run one call; see `execute_tool_call`."""
         return await execute_tool_call(self._runs, call)
+
+    def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
+        """About how many tokens the conversation has; instructions and tools are not counted."""
+        return input_tokens(turn)
+
+    def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
+        """The last message to summarise; see `compaction_cutoff`."""
+        return compaction_cutoff(turn, retained_token_budget)
+
+    async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
+        """Make one model call without tools; see `summarize`."""
+        return await summarize(self._runs.model(request.session_settings), request)
 
     def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
         """The results of the calls whose response is stored, so that the transcript stays complete."""

@@ -55,6 +55,8 @@ def repaired_response(response: ModelResponse, step_execution_id: int) -> ModelR
             used.add(call_id)
             arguments = arguments_text(part)
             changes: dict[str, Any] = {}
+            if arguments and not arguments.strip():
+                changes["args"] = "{}"
             if call_id != part.tool_call_id:
                 changes["tool_call_id"] = call_id
             if check_arguments(part.tool_name, arguments).error is not None:
