@@ -89,6 +89,7 @@ def _deferred_call(
 ) -> DeferredToolCall:
     policy, is_waived = resolve_policy(turn, call.tool_name, definition)
     reference = ToolReference(
+        is_known=definition is not None,
         retry=given.tool_retries.get(call.tool_name, 0),
         is_approval_waived=is_waived,
         evidence=_evidence(definition, given.history),

@@ -29,6 +29,7 @@ from dex_agents import (
     ToolExecutionResult,
     ToolInputRequested,
 )
+from dex_agents.session.texts import unknown_tool_text
 from dex_agents_pydantic_ai import private_names
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 from dex_agents_pydantic_ai.current_tool_call import CONTEXT_METADATA_KEY, SessionContext, tool_call_context
@@ -137,6 +138,8 @@ async def _run(
         except UnexpectedModelBehavior as error:
             text = error_text(error)
             raise ToolExecutionError(text, framework_result=encode_tool_result((), ends_turn=text)) from error
+        if reference.is_known and name not in private_names.offered_tools(run):
+            raise ToolExecutionError(unknown_tool_text(name))  # it was removed since
         if private_names.pending_messages(run):
             raise EnqueuedMessagesError(name)
         if capability.requests is not None:

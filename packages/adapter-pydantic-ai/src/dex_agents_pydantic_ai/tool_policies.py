@@ -46,6 +46,7 @@ class ToolReference(msgspec.Struct, frozen=True, kw_only=True):
     """What a call's `tool_source_reference` holds.
 
     Attributes:
+        is_known: Whether the agent had the tool when the model asked for it.
         retry: How often the tool asked for a retry in a row before this call.
         is_approval_waived: Whether the tool asks for approval and the session's policy says that it needs none.
         pydantic_ai: The version of the framework that wrote the evidence.
@@ -53,6 +54,7 @@ class ToolReference(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pydantic_ai: str = FRAMEWORK_VERSION
+    is_known: bool = True
     retry: int = 0
     is_approval_waived: bool = False
     evidence: tuple[str, ...] = ()
