@@ -1,0 +1,382 @@
+"""A LangGraph graph as a runner: one model superstep per model step, every tool call in a Step of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphRecursionError, InvalidUpdateError
+from langgraph.types import Command
+
+from dex_agents import (
+    AgentMessage,
+    AgentToolCallStatus,
+    AgentTurnContext,
+    AgentTurnOutcome,
+    DeferredToolExecution,
+    DeferredToolOutcome,
+    FrameworkMessage,
+    ModelStepContinues,
+    ToolCallsRequested,
+    TurnCompleted,
+    TurnRefusedError,
+)
+from dex_agents.session.texts import CONTEXT_SUMMARY_NOTE_HEADER
+from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
+from dex_agents_langgraph.checkpoint_state import CheckpointCodec
+from dex_agents_langgraph.event_stream import ModelEventStream
+from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS, PreparedGraph
+from dex_agents_langgraph.graph_provider import GraphProvider
+from dex_agents_langgraph.graph_run import GraphRun, GraphStep, conversation, set_conversation
+from dex_agents_langgraph.held_call_run import run_held_call
+from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step
+from dex_agents_langgraph.stored_messages import (
+    CallIdentities,
+    StoredMessages,
+    encode_message,
+    state_marker,
+    user_message,
+)
+from dex_agents_langgraph.tool_deferral import ToolDeferral
+from dex_agents_langgraph.tool_outcomes import recorded_output, result_message
+from dex_agents_langgraph.tool_policies import check_tool_metadata, deferred_call
+from dex_agents_langgraph.user_interrupts import interrupt_call, interrupt_id_of
+
+__all__ = ["LangGraphRunner"]
+
+_SUMMARY_ID = "dex-summary-"
+
+
+class LangGraphRunner:
+    """Runs a compiled graph for any number of sessions; keeps nothing about any of them.
+
+    Args:
+        graph: A compiled graph, or a function of the session's settings that makes one.
+        messages_key: The state key of the conversation.
+        tool_nodes: Tools by the name of each node that calls tools with code of its own.
+        allowed_types: Types a stored state may hold besides those of the graph's schemas.
+        context: The graph's run context, or a function of the session's settings that makes it.
+        make_input: Makes the graph's input of a turn from the new messages and the session's settings; by default it is
+            `{messages_key: messages}`.
+
+    Raises:
+        TypeError: It is no compiled graph, or a tool's metadata has the wrong type.
+        ValueError: It has something that a session cannot make safe; names it.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        messages_key: str = "messages",
+        tool_nodes: Mapping[str, Sequence[Any]] | None = None,
+        allowed_types: Iterable[type[Any]] = (),
+        context: Any = None,
+        make_input: Callable[[list[BaseMessage], Mapping[str, Any]], Any] | None = None,
+    ) -> None:
+        self._graphs = GraphProvider(graph, messages_key, tool_nodes or {}, allowed_types)
+        self._messages_key = messages_key
+        self._context = context
+        self._make_input = make_input
+        for tool in self._graphs.default.tools.values():
+            check_tool_metadata(tool)
+
+    def build_user_message(self, text: str) -> FrameworkMessage:
+        """The stored form of a user message."""
+        return user_message(text)
+
+    async def run_model_step(self, turn: AgentTurnContext) -> AgentTurnOutcome:
+        """Let the graph go on to its next model call and what follows it, up to the next one, the tools or the end.
+
+        Raises:
+            TurnRefusedError: The graph cannot go on, whatever the attempt; says why.
+            Exception: What a node raised.
+        """
+        prepared, codec = self._graphs.get(turn.session_settings)
+        stored = StoredMessages(turn.messages)
+        start = self._start(turn, stored, codec)
+        deferral = ToolDeferral(
+            outcomes={
+                call.tool_source_reference: recorded_output(call, codec, _identity(turn, call.tool_call_id))
+                for call in turn.tool_calls
+                if call.tool_source_reference is not None
+            }
+        )
+        run = GraphRun(
+            prepared.model_graph,
+            start.saver,
+            deferral,
+            config=_config(turn.flow_id, turn.session_settings),
+            context=self._context_of(turn.session_settings),
+            events=ModelEventStream(turn.events),
+            call_prefix=f"{turn.turn_id}-{turn.model_step_count}",
+        )
+        token = active_model_step.set(SessionModelStep.of(turn))
+        try:
+            step = await run.run(start.graph_input)
+        except (GraphRecursionError, InvalidUpdateError) as error:
+            raise TurnRefusedError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            if is_refusal := _refusal_text(error):
+                raise TurnRefusedError(is_refusal) from error
+            raise
+        finally:
+            active_model_step.reset(token)
+        return _Outcome(turn, prepared, codec, stored, start.saver, run, step).build()
+
+    async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
+        """Run one call of the graph's tools, with everything that stands around it in the graph.
+
+        Raises:
+            ToolExecutionError: A failure for the model.
+            Exception: What the tool raised.
+        """
+        settings = _settings_of(call.framework_run_state)
+        prepared, codec = self._graphs.get(settings)
+        return await run_held_call(
+            call,
+            prepared.tool_graph,
+            codec,
+            config=_config(call.flow_id, settings),
+            context=self._context_of(settings),
+        )
+
+    def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
+        """The results of stored calls, and the graph's state, for a turn that ends without an answer."""
+        if turn.framework_run_state is None:
+            return ()
+        _, codec = self._graphs.get(_settings_of(turn.framework_run_state))
+        state = _state_of(turn.framework_run_state)
+        stored = StoredMessages(turn.messages)
+        results = _missing_results(turn, stored, codec)
+        if not results:
+            return (state_marker(state),)
+        return tuple(
+            encode_message(message, tool_call_id, state_before=None if number else state)
+            for number, (message, tool_call_id) in enumerate(results)
+        )
+
+    def read_state(
+        self, messages: Sequence[AgentMessage], session_settings: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The values of the graph's channels after the latest turn that ended, such as its structured response.
+
+        Args:
+            messages: The session's stored messages.
+            session_settings: Its settings, where the graph depends on them.
+
+        Raises:
+            TurnRefusedError: The state cannot be read.
+        """
+        _, codec = self._graphs.get(session_settings or {})
+        stored = StoredMessages(messages)
+        if stored.state is None:
+            return {}
+        saver = codec.load(stored.state, stored)
+        newest = saver.newest()
+        values = {} if newest is None else dict(newest.checkpoint["channel_values"])
+        values[self._messages_key] = conversation(saver, self._messages_key)
+        return {name: value for name, value in values.items() if not name.startswith(("__", "branch:"))}
+
+    def _context_of(self, settings: Mapping[str, Any]) -> Any:
+        is_function = callable(self._context) and not isinstance(self._context, type)
+        return self._context(settings) if is_function else self._context
+
+    def _start(self, turn: AgentTurnContext, stored: StoredMessages, codec: CheckpointCodec) -> _Start:
+        if turn.framework_run_state is not None:
+            saver = codec.load(_state_of(turn.framework_run_state), stored)
+            self._insert_summary(turn, saver)
+            answers = _interrupt_answers(turn)
+            return _Start(saver, Command(resume=answers) if answers else None)
+        summary = _summary_message(turn)
+        if stored.state is None:
+            saver = AttemptCheckpointSaver()
+            new_messages = [*([summary] if summary else []), *stored.new_input]
+        else:
+            saver = codec.load(stored.state, stored)
+            _begin_turn(saver)
+            self._insert_summary(turn, saver)
+            new_messages = list(stored.new_input)
+        make_input = self._make_input
+        if make_input is not None:
+            return _Start(saver, make_input(new_messages, turn.session_settings))
+        return _Start(saver, {self._messages_key: new_messages})
+
+    def _insert_summary(self, turn: AgentTurnContext, saver: AttemptCheckpointSaver) -> None:
+        summary = _summary_message(turn)
+        if summary is None:
+            return
+        messages = [
+            message
+            for message in conversation(saver, self._messages_key)
+            if not (message.id or "").startswith(_SUMMARY_ID)
+        ]
+        place = 1 if messages and isinstance(messages[0], SystemMessage) else 0
+        set_conversation(saver, self._messages_key, [*messages[:place], summary, *messages[place:]])
+
+
+class _Start(NamedTuple):
+    saver: AttemptCheckpointSaver
+    graph_input: Any
+
+
+class _Outcome:
+    """What one finished model step means to the session."""
+
+    def __init__(
+        self,
+        turn: AgentTurnContext,
+        prepared: PreparedGraph,
+        codec: CheckpointCodec,
+        stored: StoredMessages,
+        saver: AttemptCheckpointSaver,
+        run: GraphRun,
+        step: GraphStep,
+    ) -> None:
+        self._turn = turn
+        self._codec = codec
+        self._stored = stored
+        self._saver = saver
+        self._run = run
+        self._step = step
+        self._messages_key = prepared.messages_key
+        self._identities = CallIdentities(turn.tool_calls, stored, turn.turn_id)
+
+    def build(self) -> AgentTurnOutcome:
+        new = self._new_messages()
+        self._stored.add(new)
+        usage, metadata = self._run.observer.usage, self._run.observer.metadata
+        state = self._codec.dump(self._saver, self._stored, self._keeps)
+        calls = [
+            deferred_call(self._turn, key, held, graph_asks_approval=held.call["name"] in self._step.approval_tools)
+            for key, held in self._step.held_calls.items()
+        ]
+        calls += [interrupt_call(asked) for asked in self._step.questions]
+        if self._step.is_finished or (calls and self._turn.turn_limit_reached is not None):
+            return TurnCompleted(
+                new_messages=self._last_messages(new, state), usage=usage, model_call_metadata=metadata
+            )
+        run_state = json.dumps({"state": state, "settings": dict(self._turn.session_settings)}, ensure_ascii=False)
+        encoded = tuple(self._encode(message) for message in new)
+        if calls:
+            return ToolCallsRequested(
+                framework_run_state=run_state,
+                tool_calls=tuple(calls),
+                usage=usage,
+                new_messages=encoded,
+                model_call_metadata=metadata,
+            )
+        return ModelStepContinues(
+            framework_run_state=run_state, new_messages=encoded, usage=usage, model_call_metadata=metadata
+        )
+
+    def _new_messages(self) -> list[BaseMessage]:
+        """What the graph added behind the stored messages. What it changed before them stays in its state."""
+        messages = conversation(self._saver, self._messages_key)
+        produced = self._run.observer.produced_ids
+        last_stored = max(
+            (place for place, message in enumerate(messages) if message.id in self._stored.by_id), default=-1
+        )
+        new = []
+        for place, message in enumerate(messages):
+            if not message.id:
+                message.id = f"{self._turn.turn_id}-{self._turn.model_step_count}-{place}"
+            is_repeated = message.id in produced and message.id in self._stored.by_id
+            if (is_repeated and not self._stored.is_stored(message)) or (
+                place > last_stored and _belongs_to_transcript(message)
+            ):
+                new.append(message)
+        set_conversation(self._saver, self._messages_key, messages)
+        return new
+
+    def _keeps(self, namespace: str) -> bool:
+        tasks = [part.partition(":")[2] for part in namespace.split("|") if ":" in part]
+        return all(task in self._step.pending_tasks for task in tasks)
+
+    def _last_messages(self, new: list[BaseMessage], state: str) -> tuple[FrameworkMessage, ...]:
+        encoded = [self._encode(message) for message in new[:-1]]
+        encoded.append(self._encode(new[-1], state) if new else state_marker(state))
+        refusal = self._turn.turn_limit_reached or ""
+        for call_id, name in self._stored.unanswered_calls() if not self._step.is_finished else ():
+            identifier = f"{self._turn.turn_id}-refused-{len(encoded)}"
+            result = ToolMessage(refusal, tool_call_id=call_id, name=name, status="error", id=identifier)
+            encoded.append(encode_message(result))
+        return tuple(encoded)
+
+    def _encode(self, message: BaseMessage, state: str | None = None) -> FrameworkMessage:
+        tool_call_id = self._identities.take(message.tool_call_id) if isinstance(message, ToolMessage) else None
+        return encode_message(message, tool_call_id, state=state)
+
+
+def _belongs_to_transcript(message: BaseMessage) -> bool:
+    return not isinstance(message, SystemMessage) and not message.additional_kwargs.get("lc_source")
+
+
+def _begin_turn(saver: AttemptCheckpointSaver) -> None:
+    """Leave what an earlier turn left open: its pending tasks, and what counts per turn."""
+    for namespace in [name for name in saver.namespaces if ":" in name]:
+        del saver.namespaces[namespace]
+    for saved in saver.namespaces.values():
+        for checkpoint in saved.values():
+            checkpoint.writes.clear()
+            for name in PER_TURN_CHANNELS:
+                checkpoint.checkpoint["channel_values"].pop(name, None)
+
+
+def _summary_message(turn: AgentTurnContext) -> HumanMessage | None:
+    summary = turn.context_summary
+    if summary is None:
+        return None
+    text = f"{CONTEXT_SUMMARY_NOTE_HEADER}\n{summary.text}"
+    return HumanMessage(text, id=f"{_SUMMARY_ID}{summary.generation}")
+
+
+def _interrupt_answers(turn: AgentTurnContext) -> dict[str, Any]:
+    """What the graph's interrupts return; None where the user declined or the deadline passed."""
+    answers = {}
+    for call in turn.previous_step_tool_calls:
+        identifier = interrupt_id_of(call.tool_source_reference)
+        if identifier is not None:
+            succeeded = call.status is AgentToolCallStatus.SUCCEEDED
+            answers[identifier] = json.loads(call.framework_result) if succeeded and call.framework_result else None
+    return answers
+
+
+def _missing_results(
+    turn: AgentTurnContext, stored: StoredMessages, codec: CheckpointCodec
+) -> list[tuple[ToolMessage, str]]:
+    identities = CallIdentities(turn.tool_calls, stored, turn.turn_id)
+    calls = {call.tool_call_id: call for call in turn.tool_calls}
+    results = []
+    for provider_id, _ in stored.unanswered_calls():
+        tool_call_id = identities.take(provider_id)
+        if tool_call_id is not None:
+            identity = _identity(turn, tool_call_id)
+            results.append((result_message(calls[tool_call_id], codec, identity), tool_call_id))
+    return results
+
+
+def _identity(turn: AgentTurnContext, tool_call_id: str) -> str:
+    return f"{turn.flow_id}/{turn.turn_id}/{tool_call_id}"
+
+
+def _config(session_id: str, settings: Mapping[str, Any]) -> RunnableConfig:
+    return {"configurable": {"thread_id": session_id, "session_settings": dict(settings)}}
+
+
+def _state_of(run_state: str) -> str:
+    return str(json.loads(run_state)["state"])
+
+
+def _settings_of(run_state: str | None) -> dict[str, Any]:
+    return {} if run_state is None else dict(json.loads(run_state)["settings"])
+
+
+def _refusal_text(error: Exception) -> str | None:
+    """What a provider says that refuses the request itself, so that the same request is not paid for three times."""
+    status = getattr(error, "status_code", None)
+    is_final = isinstance(status, int) and 400 <= status < 500 and status not in (408, 409, 425, 429)
+    return f"{type(error).__name__}: {error}" if is_final else None

@@ -1,0 +1,151 @@
+"""What happens to the model during one model step: counted, held to one superstep, and its messages repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, GenerationChunk, LLMResult
+
+from dex_agents import AgentUsage, ModelCallMetadata, TurnRefusedError
+from dex_agents_langgraph.model_message_repair import StreamedCalls, repair_message
+
+__all__ = ["EmptyReplyError", "FurtherModelCall", "ModelCallObserver", "UndeferredToolError"]
+
+
+class FurtherModelCall(BaseException):
+    """The graph is about to call a model again, which is a model step of its own.
+
+    It is no `Exception`: a node or middleware that retries or falls back on errors must let it pass.
+    """
+
+
+class UndeferredToolError(TurnRefusedError):
+    """A tool was about to run inside a model step, where a crash would run it again."""
+
+    def __init__(self, tool_name: str) -> None:
+        super().__init__(
+            f"the tool {tool_name!r} was called by a node of the graph itself, inside a model step; it was not run. "
+            "Name the node in tool_nodes={'node': [tools]}, or use a ToolNode"
+        )
+
+
+class EmptyReplyError(TurnRefusedError):
+    """The model answered with nothing; providers refuse a history that holds such a message, now and in every turn."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's reply is empty: neither text nor tool calls")
+
+
+class ModelCallObserver(BaseCallbackHandler):
+    """Sees every model call of one model step, at any depth of the graph.
+
+    The handler is synchronous: LangChain drops what an asynchronous one raises when a tool or model is called
+    synchronously.
+
+    Args:
+        on_first_answer: Called when a model call ended; the graph then goes no further than its superstep.
+        call_prefix: Begins the IDs of calls that have none.
+    """
+
+    raise_error = True
+    run_inline = True
+
+    def __init__(self, on_first_answer: Callable[[], None], call_prefix: str) -> None:
+        self._on_first_answer = on_first_answer
+        self._call_prefix = call_prefix
+        self._streamed: dict[UUID, StreamedCalls] = {}
+        self._usage = AgentUsage()
+        self._metadata: ModelCallMetadata | None = None
+        self.allows_model_calls = True
+        self.undeferred_tool: str | None = None
+        self.call_order: list[str] = []
+        self.produced_ids: set[str] = set()
+
+    @property
+    def usage(self) -> AgentUsage:
+        """What all model calls of the step used."""
+        return self._usage
+
+    @property
+    def metadata(self) -> ModelCallMetadata | None:
+        """What is known of the latest model call."""
+        return self._metadata
+
+    def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **_: Any
+    ) -> None:
+        """Stop a model call that belongs to the next model step."""
+        self._begin(run_id)
+
+    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **_: Any) -> None:
+        """Stop a model call that belongs to the next model step."""
+        self._begin(run_id)
+
+    def on_llm_new_token(
+        self,
+        token: str | list[str | dict[str, Any]],
+        *,
+        chunk: GenerationChunk | ChatGenerationChunk | None = None,
+        run_id: UUID,
+        **_: Any,
+    ) -> None:
+        """Keep the raw calls of a streamed message."""
+        if isinstance(chunk, ChatGenerationChunk) and isinstance(chunk.message, AIMessageChunk):
+            self._streamed.setdefault(run_id, StreamedCalls()).add(chunk.message)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
+        """Count the call and repair its message."""
+        streamed = self._streamed.pop(run_id, None)
+        message = None
+        generation = response.generations[0][0] if response.generations and response.generations[0] else None
+        if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
+            message = generation.message
+            prefix = f"{self._call_prefix}-{self._usage.model_calls}"
+            if not (message.content or message.tool_calls or message.invalid_tool_calls):
+                raise EmptyReplyError
+            repair_message(message, streamed.calls() if streamed else (), prefix)
+            self.produced_ids.add(message.id or "")
+            self.call_order += [call["id"] or "" for call in message.tool_calls]
+        self._usage = self._usage.add(_usage(message))
+        self._metadata = None if message is None else _metadata(message)
+        self._on_first_answer()
+
+    def on_tool_start(self, serialized: dict[str, Any], input_str: str, **_: Any) -> None:
+        """Stop a tool that was not deferred."""
+        name = (serialized or {}).get("name") or "?"
+        self.undeferred_tool = name
+        raise UndeferredToolError(name)
+
+    def _begin(self, run_id: UUID) -> None:
+        if not self.allows_model_calls:
+            raise FurtherModelCall
+        self._streamed.pop(run_id, None)
+
+
+def _usage(message: AIMessage | None) -> AgentUsage:
+    used: Any = (message.usage_metadata if message is not None else None) or {}
+    inputs, outputs = used.get("input_token_details") or {}, used.get("output_token_details") or {}
+    return AgentUsage(
+        model_calls=1,
+        input_tokens=used.get("input_tokens") or 0,
+        output_tokens=used.get("output_tokens") or 0,
+        cached_input_tokens=inputs.get("cache_read") or 0,
+        cache_write_tokens=inputs.get("cache_creation") or 0,
+        reasoning_tokens=outputs.get("reasoning") or 0,
+        total_tokens=used.get("total_tokens") or 0,
+    )
+
+
+def _metadata(message: AIMessage) -> ModelCallMetadata:
+    known = message.response_metadata
+    reason = known.get("finish_reason") or known.get("stop_reason")
+    return ModelCallMetadata(
+        response_model=known.get("model_name") or known.get("model"),
+        provider_name=known.get("model_provider"),
+        response_id=known.get("id"),
+        finish_reasons=(str(reason),) if reason else (),
+    )
