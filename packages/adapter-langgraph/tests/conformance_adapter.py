@@ -35,6 +35,7 @@ from dex_agents_conformance import (
     ToolCallPart,
 )
 from dex_agents_langgraph import create_langgraph_session_flow, current_session_tool_call
+from dex_agents_langgraph.session_middleware import SessionToolsMiddleware
 
 
 class ScriptedChatModel(BaseChatModel):
@@ -100,7 +101,8 @@ def _closing_chunks(reply: ScriptedReply) -> list[ChatGenerationChunk]:
                 "index": number,
                 "type": "tool_call_chunk",
             }
-            chunks.append(AIMessageChunk(content=[], tool_call_chunks=[call]))
+            place: Any = {"type": "call_place", "call_place": call["id"], "index": number}
+            chunks.append(AIMessageChunk(content=[place], tool_call_chunks=[call]))
     usage: Any = None
     if reply.usage is not None:
         usage = {
@@ -126,15 +128,18 @@ def _request_item(message: BaseMessage) -> RequestItem:
 
 def _parts(message: AIMessage) -> list[ReplyPart]:
     parts: list[ReplyPart] = []
+    calls = list(message.tool_calls)
     blocks: list[Any] = (
         [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
     )
-    for block in blocks:
+    for block in sorted(blocks, key=lambda block: block.get("index", 0)):
         if block["type"] == "text" and block["text"]:
             parts.append(TextPart(text=block["text"]))
         elif block["type"] == "reasoning":
             parts.append(ReasoningPart(text=block["reasoning"], signature=block["extras"]["signature"]))
-    return [*parts, *map(_call_part, message.tool_calls)]
+        elif block["type"] == "call_place":
+            parts.append(_call_part(calls.pop(0)))
+    return parts
 
 
 def _call_part(call: Any) -> ToolCallPart:
@@ -198,6 +203,7 @@ class Adapter(AdapterConformance):
             Capability.CHANGED_ARGUMENTS,
             Capability.TOOL_QUESTIONS,
             Capability.SETTINGS,
+            Capability.BUILT_IN_TOOLS,
         }
     )
     result_texts = {
@@ -226,6 +232,6 @@ class Adapter(AdapterConformance):
 
         def make_graph(settings: Any) -> Any:
             model = ScriptedChatModel(provider=provider, model_name=str(settings.get("model", "")))
-            return create_agent(model, tools, system_prompt=script.instructions)
+            return create_agent(model, tools, system_prompt=script.instructions, middleware=[SessionToolsMiddleware()])
 
         return create_langgraph_session_flow(make_graph, script.flow_type, **script.flow_options)

@@ -32,7 +32,7 @@ from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS, PreparedGraph
 from dex_agents_langgraph.graph_provider import GraphProvider
 from dex_agents_langgraph.graph_run import GraphRun, GraphStep, conversation, set_conversation
 from dex_agents_langgraph.held_call_run import run_held_call
-from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step
+from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step, session_tools
 from dex_agents_langgraph.stored_messages import (
     CallIdentities,
     StoredMessages,
@@ -83,6 +83,21 @@ class LangGraphRunner:
         self._make_input = make_input
         for tool in self._graphs.default.tools.values():
             check_tool_metadata(tool)
+
+    def check_built_in_tools(self, names: Iterable[str]) -> None:
+        """Check that no tool of the graph has the name of a built-in tool that the session runs itself.
+
+        Args:
+            names: The enabled built-in tools.
+
+        Raises:
+            TypeError: One has; names it.
+        """
+        own = {tool.name: tool for tool in session_tools()}
+        for name in names:
+            tool = self._graphs.default.tools.get(name)
+            if tool is not None and tool is not own.get(name):
+                raise TypeError(f"the graph's tool {name} uses the name of an enabled built-in tool")
 
     def build_user_message(self, text: str) -> FrameworkMessage:
         """The stored form of a user message."""

@@ -53,4 +53,5 @@ def create_langgraph_session_flow(
     )
     if options.setdefault("tool_calls_read_messages", True) is not True:
         raise ValueError("tool_calls_read_messages must be True: a tool of a graph reads the graph's state")
+    runner.check_built_in_tools(options.get("built_in_tools", ()))
     return create_agent_session_flow(runner, flow_type, **options)
