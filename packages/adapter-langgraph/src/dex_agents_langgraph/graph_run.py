@@ -14,7 +14,12 @@ from langgraph.types import Command, Interrupt
 
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
 from dex_agents_langgraph.event_stream import ModelEventStream
-from dex_agents_langgraph.model_calls import FurtherModelCall, ModelCallObserver, UndeferredToolError
+from dex_agents_langgraph.model_calls import (
+    FurtherModelCall,
+    FurtherModelCallGate,
+    ModelCallObserver,
+    UndeferredToolError,
+)
 from dex_agents_langgraph.private_names import delta_snapshot, unwrap_delta_snapshot
 from dex_agents_langgraph.tool_deferral import HELD_CALLS, HeldCall, ToolDeferral, active_deferral
 from dex_agents_langgraph.user_interrupts import approval_decisions
@@ -73,7 +78,7 @@ class GraphRun:
         self.observer = ModelCallObserver(self._request_drain, call_prefix)
         self._graph = graph.copy({"checkpointer": saver})
         self._deferral = deferral
-        self._config: RunnableConfig = {**config, "callbacks": [self.observer]}
+        self._config: RunnableConfig = {**config, "callbacks": [self.observer, FurtherModelCallGate(self.observer)]}
         self._context = context
         self._events = events
 

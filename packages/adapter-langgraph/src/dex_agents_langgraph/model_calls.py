@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, GenerationChunk, LLMResult
 
 from dex_agents import AgentUsage, ModelCallMetadata, TurnRefusedError
 from dex_agents_langgraph.model_message_repair import StreamedCalls, repair_message
 
-__all__ = ["EmptyReplyError", "FurtherModelCall", "ModelCallObserver", "UndeferredToolError"]
+__all__ = ["EmptyReplyError", "FurtherModelCall", "FurtherModelCallGate", "ModelCallObserver", "UndeferredToolError"]
 
 
 class FurtherModelCall(BaseException):
@@ -75,16 +75,6 @@ class ModelCallObserver(BaseCallbackHandler):
         """What is known of the latest model call."""
         return self._metadata
 
-    def on_chat_model_start(
-        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **_: Any
-    ) -> None:
-        """Stop a model call that belongs to the next model step."""
-        self._begin(run_id)
-
-    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **_: Any) -> None:
-        """Stop a model call that belongs to the next model step."""
-        self._begin(run_id)
-
     def on_llm_new_token(
         self,
         token: str | list[str | dict[str, Any]],
@@ -120,10 +110,34 @@ class ModelCallObserver(BaseCallbackHandler):
         self.undeferred_tool = name
         raise UndeferredToolError(name)
 
-    def _begin(self, run_id: UUID) -> None:
-        if not self.allows_model_calls:
+
+class FurtherModelCallGate(AsyncCallbackHandler):
+    """Stops a model call that belongs to the next model step, before it begins.
+
+    It runs behind LangChain's inline handlers: what such a handler raises leaves the others' coroutines unawaited.
+
+    Args:
+        observer: Says whether the step may still call a model.
+    """
+
+    raise_error = True
+
+    def __init__(self, observer: ModelCallObserver) -> None:
+        self._observer = observer
+
+    async def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **_: Any
+    ) -> None:
+        """Stop it."""
+        self._check()
+
+    async def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **_: Any) -> None:
+        """Stop it."""
+        self._check()
+
+    def _check(self) -> None:
+        if not self._observer.allows_model_calls:
             raise FurtherModelCall
-        self._streamed.pop(run_id, None)
 
 
 def _usage(message: AIMessage | None) -> AgentUsage:

@@ -16,6 +16,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
 from langgraph.types import Interrupt, interrupt
 
+from dex_agents import ToolExecutionError
+from dex_agents.session.texts import unknown_tool_text
 from dex_agents_langgraph.private_names import combine_outputs, has_call_wrapper, parse_calls, run_one_call
 
 __all__ = [
@@ -116,6 +118,9 @@ async def _run_held_call(
     config: RunnableConfig,
     runtime: Runtime[Any],
 ) -> None:
+    if call["name"] not in node.tools_by_name and not has_call_wrapper(node):
+        # The node's own text would list the session's tools too, offered or not.
+        raise ToolExecutionError(unknown_tool_text(call["name"]))
     configurable = {**config["configurable"], **deferral.call_configurable}
     call_config: RunnableConfig = {**config, "configurable": configurable}
     token = active_deferral.set(None)  # an agent inside the tool runs its own tools
