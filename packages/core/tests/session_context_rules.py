@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from dex_agents.session.outcomes import ContextSummarized, ModelStepNeedsCompaction, ModelStepOutcome, ModelStepSnapshot
+from dex_agents.session.tool_values import AgentToolCallRecordStatus as Status
 from dex_agents.session.values import AgentUsage
 from dex_agents.testing import SessionDriver
 from dex_flow.kernel import ClaimedAttempt
 
 from .session_oracle import SessionOracle
 from .session_pairing_runner import PairingRunner, check_transcript
-from .session_strategies import EDITS, SETTINGS, Edit, picks
+from .session_strategies import EDITS, SETTINGS, Edit, picks, requested_plan
 
 __all__ = ["ContextRules"]
 
@@ -56,6 +57,12 @@ class ContextRules(RuleBasedStateMachine):
     def send_for_a_plan(self) -> None:
         text = self.new_text()
         self.says(self.oracle.send(text, True), lambda: self.driver.send(text, plan_mode=True))
+
+    @precondition(lambda self: self.oracle.configuration.has_plans and self.started("RunModel"))
+    @rule(pick=picks)
+    def model_writes_a_plan(self, pick: int) -> None:
+        call = requested_plan(pick)
+        self.end_model_step(lambda input, usage: self.runner.tool_calls(input, [call], usage))
 
     @precondition(lambda self: self.oracle.plans.revision)
     @rule(behind=st.sampled_from([0, 0, 0, 1, -1]), twice=st.booleans())
@@ -141,7 +148,8 @@ class ContextRules(RuleBasedStateMachine):
         answered = [m.tool_call_id for m in summarized if m.role == "tool" and m.turn_id == snapshot.turn_id]
         answered += [item.own_id for item in items if item.role == "tool" and item.turn_id == snapshot.turn_id]
         assert answered == own_ids, "a call of the turn has not exactly one result in the model input"
-        changed = {call.tool_call_id for call in oracle.calls if call.executed_arguments and call.runs_with_effect}
+        ran = [call for call in oracle.calls if call.status is not Status.REJECTED]
+        changed = {call.tool_call_id for call in ran if call.executed_arguments is not None}
         for item in items:
             if item.turn_id == snapshot.turn_id and item.own_id in changed:
                 assert item.text.startswith("The user changed the arguments before approving; the tool ran with: {")

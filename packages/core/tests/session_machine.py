@@ -257,15 +257,17 @@ class SessionMachine(ContextRules):
         elif someone.step_type == "RunModel":
             if what % 7 == 0 and self.cutoffs(someone):
                 self.model_needs_compaction(who, what % 2 == 0)
+            elif self.oracle.plans.mode == "planning" and what % 3:
+                self.model_writes_a_plan(who)
             elif what % 10:
                 self.model_asks_for_tools(some_requested_calls(who, what))
             else:
                 self.model_answers()
         elif someone.step_type == "CompactContext":
-            if what % 4:
+            if what % 3:
                 self.summary_ends()
             else:
-                self.summary_attempt_fails(what % 8 == 0)
+                self.summary_attempt_fails(what % 2 == 0)
         elif someone.step_type in BUILDER_STEPS:
             self.builder_ends(who)
         elif someone.step_type == "CancelToolTask":

@@ -29,6 +29,7 @@ __all__ = [
     "picks",
     "questions",
     "requested_calls",
+    "requested_plan",
     "seconds",
     "some_requested_calls",
     "wants_valid_built_in",
@@ -208,6 +209,13 @@ def some_requested_calls(count: int, number: int) -> list[RequestedToolCall]:
         )
         for index in range(count % 4 + 1)
     ]
+
+
+def requested_plan(number: int) -> RequestedToolCall:
+    """The `number`th choice of a plan, mostly one with work left to do."""
+    texts = _VALID[WRITE_TODOS]
+    text = texts[number % len(texts)] if number % 3 == 0 else texts[number % 2]
+    return _call(_PROVIDER_IDS[number], (WRITE_TODOS, text, _POLICIES[3], None, None))
 
 
 requested_calls = st.lists(

@@ -40,10 +40,7 @@ COMMON = {
     "chunk written",
     "chunk deleted",
     "compaction_finished",
-    "summary failed",
     "plan_updated",
-    "turn_limit_reached",
-    "arguments changed",
     "steered: an attempt runs",
 }
 
