@@ -78,6 +78,7 @@ class StoredMessages:
             self._chunks[int(key)] = decode(AgentMessageChunk, data).messages
             assert 0 < len(self._chunks[int(key)]) <= self._chunk_size
         if not written.keys() & {"AgentMessages", "AgentMessageChunks"}:
+            self._check_retention()  # a summary may make messages superfluous without a new one
             return []
         has_appended = any(data is not None for data in written.get("AgentMessages", {}).values())
         has_room = len(self._window) <= self._window_size or len(moved) >= CHUNKS_PER_APPEND
@@ -97,9 +98,12 @@ class StoredMessages:
         if first != self.first_sequence:
             assert self._may_delete(first - 1), f"messages before {first} were deleted too early"
             self.first_sequence = first
-        oldest = self._chunks.get(first, ())
-        assert not oldest or not self._may_delete(oldest[-1].sequence), "a chunk stays that retention does not keep"
+        self._check_retention()
         return new
+
+    def _check_retention(self) -> None:
+        oldest = self._chunks.get(self.first_sequence, ())
+        assert not oldest or not self._may_delete(oldest[-1].sequence), "a chunk stays that retention does not keep"
 
     def _may_delete(self, through: int) -> bool:
         if self._retained is None:
