@@ -244,6 +244,6 @@ configurations = st.builds(
     window=st.sampled_from([(1, 1), (4, 2), (64, 32)]),
     has_plan_mode=st.booleans(),
     compacts=st.sampled_from([True, True, False]),
-    retained_message_limit=st.sampled_from([1, 2, 4, None]),
+    retained_message_limit=st.sampled_from([1, 1, 2, 4, None]),
     turn_limits=st.sampled_from([(None, None, None), (None, None, None), (2, None, None), (3, 12, 200)]),
 )

@@ -34,15 +34,15 @@ COMMON = {
     "rejected",
     "outcome_unknown",
     "interrupt_resolved",
-    "timer_started",
     "tool_task_started",
     "PollToolTask claimed",
     "chunk written",
-    "chunk deleted",
     "compaction_finished",
     "plan_updated",
-    "steered: an attempt runs",
 }
+
+#: What some shard of some seed may miss; with the seed of CI every shard meets it.
+RARE = {"timer_started", "steered: an attempt runs", "chunk deleted", "turn_limit_reached", "arguments changed"}
 
 
 def base_seed() -> int:
@@ -79,7 +79,7 @@ def test_the_session_keeps_its_promises_in_every_history(shard: int) -> None:
         error.add_note(f"run it again with SESSION_FUZZ_SEED={base} and `pytest {__file__} -k 'history[{shard}]'`")
         raise
     assert Machine.histories >= SHARD_HISTORIES
-    assert Machine.reached.keys() >= COMMON
+    assert Machine.reached.keys() >= (COMMON | RARE if base == CI_SEED else COMMON)
 
 
 @pytest.mark.skipif("SESSION_FUZZ_HISTORIES" in os.environ, reason="the number of histories was given")
