@@ -246,6 +246,7 @@ async def mcp_session(
     source: McpToolSource | None = None,
     policies: Mapping[str, ToolPolicy] | None = None,
     flow_options: Mapping[str, Any] | None = None,
+    clock: Callable[[], int] | None = None,
     **definition: Any,
 ) -> AsyncIterator[McpSession]:
     """Run an agent's session; writes need no approval unless `policies` says so."""
@@ -265,6 +266,6 @@ async def mcp_session(
     flow = create_stepwise_agent_session_flow(
         agent, "McpAgent", **{"attempt_backoff": timedelta(0), **(flow_options or {})}
     )
-    async with EmbeddedEngine(directory / "sessions.db", flows=[flow], durability="process") as engine:
+    async with EmbeddedEngine(directory / "sessions.db", flows=[flow], durability="process", clock=clock) as engine:
         yield McpSession(engine, flow, model, source)
         await source.aclose()
