@@ -86,3 +86,21 @@ def test_F22_every_offered_name_is_accepted_by_providers_and_leads_to_its_tool(
         assert [entry for entry in caplog.records if "'a/b'" in entry.getMessage()] != []
 
     asyncio.run(scenario())
+
+
+def test_F46_a_recorded_call_runs_on_a_worker_whose_listing_lacks_the_tool(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with raw_peer(tmp_path / "peer", MODERN, "http") as peer:
+            turns = script([call("s__act")])
+            async with mcp_session(tmp_path, [peer.config()], turns, policies={}) as session:
+                await session.say()
+                await session.client.wait_for_interrupts("s", timeout=60)
+            peer.write("tools.json", [tool("look")])
+            async with mcp_session(tmp_path, [peer.config()], turns, policies={}) as session:
+                (interrupt,) = await session.client.wait_for_interrupts("s", timeout=60)
+                assert await session.client.resolve_interrupt("s", interrupt.interrupt_id, approved=True)
+                assert await session.ended() == [("s__act", "succeeded")]
+                assert len(peer.runs("act")) == 1
+                assert "s__act" not in session.offered()
+
+    asyncio.run(scenario())
