@@ -79,7 +79,7 @@ def test_a_forked_worker_is_killed_and_started_again_like_any_other() -> None:
         await sessions.approve("s", tool_name="refund_order")
         assert await gate.wait_until_reached() == first
         await worker.kill()
-        assert not is_alive(first)
+        assert not worker.is_running  # its exit code is known, while its process ID may still wait to be collected
         gate.open()
         await worker.start()
         await sessions.wait_until_idle("s")
