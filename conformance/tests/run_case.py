@@ -8,7 +8,7 @@ import pytest
 
 from dex_agents_conformance import AdapterConformance
 
-__all__ = ["case_failure", "in_process_cases"]
+__all__ = ["case_failure"]
 
 
 def case_failure(adapter: type[AdapterConformance], case: str, directory: Path) -> str | None:
@@ -28,21 +28,3 @@ def case_failure(adapter: type[AdapterConformance], case: str, directory: Path) 
     except (Exception, pytest.fail.Exception) as failure:
         return f"{type(failure).__name__}: {failure}"
     return None
-
-
-def in_process_cases(adapter: type[AdapterConformance]) -> list[str]:
-    """Every case that starts no worker process, by the names that `case_failure` takes."""
-    found = []
-    for name in dir(adapter):
-        declared = getattr(getattr(adapter, name), "_conformance_case", None)
-        if declared is None or not declared.runs_worker:
-            continue
-        parameters = [
-            value if isinstance(value, str) else value.values[0]
-            for mark in getattr(getattr(adapter, name), "pytestmark", ())
-            if mark.name == "parametrize"
-            for value in mark.args[1]
-        ]
-        case = name.removeprefix("test_")
-        found += [f"{case}[{parameter}]" for parameter in parameters] or [case]
-    return found

@@ -42,10 +42,10 @@ def create_flow(directory: Path) -> Flow:
     # The suite imports this module, and pytest: a worker needs neither before it knows its case.
     from dex_agents_conformance.adapter_loading import load_adapter
     from dex_agents_conformance.case_setup import CaseSetup
-    from dex_agents_conformance.conformance_case import declared_case
+    from dex_agents_conformance.conformance_case import script_of_case
 
     location = msgspec.json.decode((directory / _FILE).read_bytes(), type=CaseLocation)
     adapter = load_adapter(location.adapter)
     setup = CaseSetup(directory=directory, parameter=location.parameter, build=location.build)
-    flow = adapter().make_flow(declared_case(adapter, location.case).script(setup))
+    flow = adapter().make_flow(script_of_case(adapter, location.case)(setup))
     return create_kill_point_flow(flow, Gates(directory))

@@ -16,7 +16,7 @@ from dex_agents_conformance.case_run import CaseRun, open_case_run
 from dex_agents_conformance.case_setup import CaseSetup
 from dex_agents_conformance.conversation_script import ConversationScript
 
-__all__ = ["CaseMethod", "DeclaredCase", "case", "declared_case", "is_case", "refuse_overridden_cases", "unsupported"]
+__all__ = ["CaseMethod", "case", "is_case", "refuse_overridden_cases", "script_of_case", "unsupported"]
 
 CaseBody: TypeAlias = Callable[[Any, CaseRun], Awaitable[None]]
 ScriptFactory: TypeAlias = Callable[[CaseSetup], ConversationScript]
@@ -25,21 +25,6 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _CASE = "_conformance_case"
 _UNSUPPORTED = "_conformance_unsupported"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeclaredCase:
-    """A case's script and how it is run.
-
-    Attributes:
-        script: Builds its script, in whichever process.
-        capability: What the adapter must declare; None for the base contract.
-        runs_worker: Whether the test's process runs Steps; without, the case starts worker processes.
-    """
-
-    script: ScriptFactory
-    capability: Capability | None
-    runs_worker: bool
 
 
 @dataclass(frozen=True)
@@ -65,8 +50,6 @@ def case(
     """
 
     def declare(body: CaseBody) -> CaseMethod:
-        declared = DeclaredCase(script=script, capability=capability, runs_worker=runs_worker)
-
         def run_case(self: AdapterDescription, tmp_path: Path, parameter: str = "") -> None:
             if capability is not None:
                 self.require(capability)
@@ -87,12 +70,14 @@ def case(
         test: CaseMethod = without_parameter
         if parameters:
             test = pytest.mark.parametrize("parameter", list(parameters))(with_parameter)
+        if not runs_worker:
+            test = pytest.mark.conformance_processes(test)
         for function in (run_case, test):
             function.__name__ = body.__name__
             function.__qualname__ = body.__qualname__
             function.__doc__ = body.__doc__
             function.__module__ = body.__module__
-        setattr(test, _CASE, declared)
+        setattr(test, _CASE, script)
         return test
 
     return declare
@@ -103,16 +88,16 @@ def is_case(function: Callable[..., Any]) -> bool:
     return hasattr(function, _CASE)
 
 
-def declared_case(adapter: type[AdapterDescription], name: str) -> DeclaredCase:
-    """The case of this name.
+def script_of_case(adapter: type[AdapterDescription], name: str) -> ScriptFactory:
+    """What builds a case's script.
 
     Raises:
-        LookupError: There is none.
+        LookupError: There is no case of this name.
     """
-    declared = getattr(getattr(adapter, name, None), _CASE, None)
-    if declared is None:
+    script = getattr(getattr(adapter, name, None), _CASE, None)
+    if script is None:
         raise LookupError(f"{adapter.__name__} has no case {name}")
-    return cast("DeclaredCase", declared)
+    return cast("ScriptFactory", script)
 
 
 def unsupported(reason: str, *, parameters: Sequence[str] = ()) -> Callable[[Method], Method]:

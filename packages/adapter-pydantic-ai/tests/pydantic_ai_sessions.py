@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,3 @@ def comparable(messages: Sequence[ModelMessage]) -> list[Any]:
             parts.append((type(part).__name__, to_jsonable_python(fields)))
         compared.append((message.kind, parts))
     return compared
-
-
-MakeAgent = Callable[[FunctionModel], Agent[Any, Any]]

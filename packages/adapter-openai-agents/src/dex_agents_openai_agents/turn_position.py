@@ -86,9 +86,7 @@ class TurnPositions:
         state = decode_run_state(turn.framework_run_state)
         if state is None:
             return TurnPosition(
-                agent=self.last_agent(turn.messages, turn.context_summary)
-                if self._starts_with_last_agent
-                else self._first_agent,
+                agent=self._first_agent_of_turn(turn),
                 calls=(),
                 results=(),
                 handoffs=(),
