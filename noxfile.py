@@ -24,6 +24,9 @@ PACKAGES = [
     "adapter-langgraph",
     "server",
 ]
+#: What an adapter's tests need of it, and beside it.
+ADAPTER_EXTRAS = {"langgraph": "[langchain]"}
+ADAPTER_PEERS = {"langgraph": ("langgraph-checkpoint-sqlite>=3.0",)}
 PYTHONS = [version for version in ("3.11", "3.12", "3.13", "3.14") if shutil.which(f"python{version}")]
 
 
@@ -107,14 +110,15 @@ def packaging(session: nox.Session) -> None:
 
 @nox.session
 @nox.parametrize("resolution", ["lowest-direct", "highest"])
-@nox.parametrize("adapter", ["openai-agents", "pydantic-ai"])
+@nox.parametrize("adapter", ["openai-agents", "pydantic-ai", "langgraph"])
 def adapters(session: nox.Session, adapter: str, resolution: str) -> None:
     """An adapter's tests on the lowest and the newest versions of its framework.
 
     The run with the newest ones also hops between processes with both.
     """
-    installed = [f"./packages/{package}" for package in ("flow", "core", f"adapter-{adapter}")]
-    tools = ["./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
+    extra, peers = ADAPTER_EXTRAS.get(adapter, ""), ADAPTER_PEERS.get(adapter, ())
+    installed = [f"./packages/{package}" for package in ("flow", "core", f"adapter-{adapter}{extra}")]
+    tools = [*peers, "./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
     session.install("--resolution", resolution, *installed)
     session.install(*tools)
     environment = {}
