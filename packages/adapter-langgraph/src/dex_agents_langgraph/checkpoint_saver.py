@@ -17,6 +17,8 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from dex_agents_langgraph.private_names import delta_snapshot, unwrap_delta_snapshot
+
 __all__ = ["AttemptCheckpointSaver", "SavedCheckpoint", "SavedWrite"]
 
 
@@ -77,13 +79,10 @@ class AttemptCheckpointSaver(BaseCheckpointSaver[str]):
         writes = sorted(found.writes, key=lambda write: (write.task_path, write.task_id, write.index))
         return CheckpointTuple(
             config=config_of(checkpoint_id),
-            checkpoint={  # type: ignore[typeddict-item]
-                **found.checkpoint,
-                "channel_values": dict(found.checkpoint["channel_values"]),
-            },
+            checkpoint=_copied(found.checkpoint),
             metadata=found.metadata,
             parent_config=config_of(found.parent) if found.parent else None,
-            pending_writes=[(write.task_id, write.channel, write.value) for write in writes],
+            pending_writes=[(write.task_id, write.channel, _copied(write.value)) for write in writes],
         )
 
     def list(
@@ -114,10 +113,11 @@ class AttemptCheckpointSaver(BaseCheckpointSaver[str]):
         """Save a checkpoint."""
         configurable = config["configurable"]
         namespace, checkpoint_id = configurable.get("checkpoint_ns", ""), checkpoint["id"]
+        parent = configurable.get("checkpoint_id")
         saved = SavedCheckpoint(
-            checkpoint=checkpoint.copy(),
+            checkpoint=self._with_unchanged_deltas(checkpoint, namespace, parent),
             metadata=get_checkpoint_metadata(config, metadata),
-            parent=configurable.get("checkpoint_id"),
+            parent=parent,
             writes=self._early_writes.pop((namespace, checkpoint_id), []),
         )
         self.namespaces.setdefault(namespace, {})[checkpoint_id] = saved
@@ -127,6 +127,16 @@ class AttemptCheckpointSaver(BaseCheckpointSaver[str]):
             "checkpoint_id": checkpoint_id,
         }
         return {"configurable": names}
+
+    def _with_unchanged_deltas(self, checkpoint: Checkpoint, namespace: str, parent: str | None) -> Checkpoint:
+        """A copy that stands alone: LangGraph leaves a delta channel that did not change to the checkpoint before."""
+        values = dict(checkpoint["channel_values"])
+        before = self.namespaces.get(namespace, {}).get(parent) if parent is not None else None
+        for name, value in before.checkpoint["channel_values"].items() if before is not None else ():
+            if name not in values and name in checkpoint["channel_versions"] and unwrap_delta_snapshot(value)[1]:
+                values[name] = value
+        copied: Checkpoint = _copied({**checkpoint, "channel_values": values})
+        return copied
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -191,3 +201,15 @@ class AttemptCheckpointSaver(BaseCheckpointSaver[str]):
         """A version that sorts behind the current one as text."""
         number = int(current.split(".")[0]) if current else 0
         return f"{number + 1:032}.{0:016}"
+
+
+def _copied(value: Any) -> Any:
+    """The value with containers of its own: LangGraph, reducers and nodes change those in place."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
+    if type(value) is set:
+        return set(value)
+    inner, is_delta = unwrap_delta_snapshot(value)
+    return delta_snapshot(_copied(inner)) if is_delta else value

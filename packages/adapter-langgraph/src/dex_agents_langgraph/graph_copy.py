@@ -14,8 +14,8 @@ from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
-from dex_agents_langgraph.private_names import allowed_checkpoint_types, check_tool_node
-from dex_agents_langgraph.tool_deferral import DeferringToolNodeMixin, deferring_tool_node, hold_node
+from dex_agents_langgraph.private_names import InterceptedToolNode, allowed_checkpoint_types, check_tool_node
+from dex_agents_langgraph.tool_deferral import deferring_tool_node, hold_node
 
 __all__ = ["PER_TURN_CHANNELS", "PreparedGraph", "prepare_graph"]
 
@@ -132,7 +132,7 @@ def _defer_in_place(graph: Any, tools: dict[str, BaseTool]) -> None:
     changed tool nodes work as before."""
     for name, node in list(graph.nodes.items()):
         bound = node.bound
-        if isinstance(bound, DeferringToolNodeMixin):
+        if isinstance(bound, InterceptedToolNode):
             tools.update(bound.tools_by_name)  # type: ignore[attr-defined]
         elif isinstance(bound, ToolNode):
             check_tool_node(bound)

@@ -33,6 +33,7 @@ from dex_agents_langgraph.graph_provider import GraphProvider
 from dex_agents_langgraph.graph_run import GraphRun, GraphStep, conversation, set_conversation
 from dex_agents_langgraph.held_call_run import run_held_call
 from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step, session_tools
+from dex_agents_langgraph.private_names import unwrap_delta_snapshot
 from dex_agents_langgraph.stored_messages import (
     CallIdentities,
     StoredMessages,
@@ -186,7 +187,8 @@ class LangGraphRunner:
         Raises:
             TurnRefusedError: The state cannot be read.
         """
-        _, codec = self._graphs.get(session_settings or {})
+        prepared, codec = self._graphs.get(session_settings or {})
+        shown = prepared.model_graph.stream_channels_list
         stored = StoredMessages(messages)
         if stored.state is None:
             return {}
@@ -194,7 +196,11 @@ class LangGraphRunner:
         newest = saver.newest()
         values = {} if newest is None else dict(newest.checkpoint["channel_values"])
         values[self._messages_key] = conversation(saver, self._messages_key)
-        return {name: value for name, value in values.items() if not name.startswith(("__", "branch:"))}
+        return {
+            name: unwrap_delta_snapshot(value)[0]
+            for name, value in values.items()
+            if name in shown and name not in PER_TURN_CHANNELS
+        }
 
     def _context_of(self, settings: Mapping[str, Any]) -> Any:
         is_function = callable(self._context) and not isinstance(self._context, type)

@@ -81,8 +81,8 @@ async def run_held_call(
         raise
     finally:
         active_deferral.reset(token)
-    if deferral.output:
-        return outcome_of(deferral.output[0], _graph_call_id(call), codec)
+    if deferral.output is not None:
+        return outcome_of(deferral.output, _graph_call_id(call), codec)
     if not deferral.questions:
         raise ToolExecutionError(unknown_tool_text(call.tool_call.tool_name))
     asked = deferral.questions[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,12 +18,20 @@ from langgraph.types import Interrupt, interrupt
 
 from dex_agents import ToolExecutionError
 from dex_agents.session.texts import unknown_tool_text
-from dex_agents_langgraph.private_names import combine_outputs, has_call_wrapper, parse_calls, run_one_call
+from dex_agents_langgraph.private_names import (
+    StateWrite,
+    combine_outputs,
+    has_call_wrapper,
+    intercepted_tool_node,
+    parse_calls,
+    run_one_call,
+    send_state_writes,
+)
 
 __all__ = [
     "HELD_CALLS",
     "CallKey",
-    "DeferringToolNodeMixin",
+    "CallOutput",
     "HeldCall",
     "ToolDeferral",
     "active_deferral",
@@ -53,6 +61,18 @@ class HeldCall(NamedTuple):
     is_wrapped: bool
 
 
+class CallOutput(NamedTuple):
+    """What a call gave to its node.
+
+    Attributes:
+        results: Messages and commands.
+        state_writes: What it sent to the state besides, by channel.
+    """
+
+    results: list[Any]
+    state_writes: Sequence[StateWrite] = ()
+
+
 @dataclass
 class ToolDeferral:
     """What the tool nodes of one attempt do with their calls.
@@ -62,16 +82,16 @@ class ToolDeferral:
         run_key: The one call to run; None in a model step.
         run_call: Changes that call before it runs: a person may have changed its arguments.
         call_configurable: What its `config["configurable"]` holds besides.
-        output: What the call gave, in a list; empty while it has not run.
+        output: What the call gave; None while it has not run.
         questions: What it asked with `interrupt`.
         held_calls: The calls held back by key.
     """
 
-    outcomes: Mapping[CallKey, Callable[[], Any]] = field(default_factory=dict)
+    outcomes: Mapping[CallKey, Callable[[], CallOutput]] = field(default_factory=dict)
     run_key: CallKey | None = None
     run_call: Callable[[Any], Any] = lambda call: call
     call_configurable: Mapping[str, Any] = field(default_factory=dict)
-    output: list[Any] = field(default_factory=list)
+    output: CallOutput | None = None
     questions: tuple[Interrupt, ...] = ()
     held_calls: dict[CallKey, HeldCall] = field(default_factory=dict)
 
@@ -80,33 +100,30 @@ class ToolDeferral:
 active_deferral: contextvars.ContextVar[ToolDeferral | None] = contextvars.ContextVar("dex_tool_deferral", default=None)
 
 
-class DeferringToolNodeMixin:
-    """Stands in front of a tool node's class. One interrupt of the task holds all of its calls."""
+async def _run_deferred(node: Any, value: Any, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
+    """One interrupt of the task holds all of its calls."""
+    deferral = active_deferral.get()
+    assert deferral is not None
+    calls, input_type = parse_calls(node, value)
+    keys = _keys(calls, config)
+    if deferral.run_key is not None:
+        if deferral.run_key in keys and deferral.output is None:
+            call = calls[keys.index(deferral.run_key)]
+            await _run_held_call(node, deferral, call, value, input_type, config, runtime)
+        interrupt({HELD_CALLS: []})
+    held = [(key, call) for key, call in zip(keys, calls, strict=True) if key not in deferral.outcomes]
+    if held:
+        wrapped = has_call_wrapper(node)
+        for key, call in held:
+            deferral.held_calls[key] = HeldCall(call, node.tools_by_name.get(call["name"]), wrapped)
+        interrupt({HELD_CALLS: [key for key, _ in held]})
+    outputs = [deferral.outcomes[key]() for key in keys]
+    send_state_writes(config, [write for output in outputs for write in output.state_writes])
+    return combine_outputs(node, [output.results for output in outputs], input_type)
 
-    async def _afunc(self, input: Any, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
-        deferral = active_deferral.get()
-        if deferral is None:
-            return await super()._afunc(input, config, runtime)  # type: ignore[misc]
-        node: Any = self
-        calls, input_type = parse_calls(node, input)
-        keys = _keys(calls, config)
-        if deferral.run_key is not None:
-            if deferral.run_key in keys and not deferral.output:
-                call = calls[keys.index(deferral.run_key)]
-                await _run_held_call(node, deferral, call, input, input_type, config, runtime)
-            interrupt({HELD_CALLS: []})
-        held = [(key, call) for key, call in zip(keys, calls, strict=True) if key not in deferral.outcomes]
-        if held:
-            wrapped = has_call_wrapper(node)
-            for key, call in held:
-                deferral.held_calls[key] = HeldCall(call, node.tools_by_name.get(call["name"]), wrapped)
-            interrupt({HELD_CALLS: [key for key, _ in held]})
-        return combine_outputs(node, [deferral.outcomes[key]() for key in keys], input_type)
 
-    def _func(self, input: Any, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
-        if active_deferral.get() is not None:
-            raise RuntimeError("a node called a subgraph with `invoke`; sessions need `await subgraph.ainvoke(...)`")
-        return super()._func(input, config, runtime)  # type: ignore[misc]
+def _run_in_session() -> Any:
+    return None if active_deferral.get() is None else _run_deferred
 
 
 async def _run_held_call(
@@ -125,8 +142,8 @@ async def _run_held_call(
     call_config: RunnableConfig = {**config, "configurable": configurable}
     token = active_deferral.set(None)  # an agent inside the tool runs its own tools
     try:
-        output = await run_one_call(node, deferral.run_call(call), value, input_type, call_config, runtime)
-        deferral.output.append(output)
+        result, writes = await run_one_call(node, deferral.run_call(call), value, input_type, call_config, runtime)
+        deferral.output = CallOutput(result if isinstance(result, list) else [result], writes)
     except GraphInterrupt as asked:
         deferral.questions = tuple(asked.args[0]) if asked.args else ()
         raise
@@ -148,11 +165,7 @@ def _keys(calls: list[Any], config: RunnableConfig) -> list[CallKey]:
 
 def deferring_tool_node(node: ToolNode) -> ToolNode:
     """A copy of a tool node, of any subclass, that defers while a deferral is active."""
-    deferring_class = type(f"Deferring{type(node).__name__}", (DeferringToolNodeMixin, type(node)), {})
-    copied: Any = object.__new__(deferring_class)
-    copied.__dict__.update(node.__dict__)
-    copied.func, copied.afunc = copied._func, copied._afunc
-    return copied  # type: ignore[no-any-return]
+    return intercepted_tool_node(node, _run_in_session)
 
 
 async def hold_node(_: Any) -> None:

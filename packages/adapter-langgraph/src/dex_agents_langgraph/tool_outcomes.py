@@ -13,11 +13,12 @@ from dex_agents import AgentToolCall, AgentToolCallStatus, ToolExecutionError, T
 from dex_agents.session.sanitizer import sanitize_json_value, sanitize_text
 from dex_agents_langgraph.checkpoint_state import CheckpointCodec, RefusedStateError
 from dex_agents_langgraph.stored_messages import warn_of_dropped_artifact
+from dex_agents_langgraph.tool_deferral import CallOutput
 
 __all__ = ["outcome_of", "recorded_output", "result_message"]
 
 
-def outcome_of(output: Any, call_id: str, codec: CheckpointCodec) -> ToolExecutionResult:
+def outcome_of(output: CallOutput, call_id: str, codec: CheckpointCodec) -> ToolExecutionResult:
     """What the session records of a tool node's output.
 
     Text alone is recorded as text. Everything else, such as a `Command`, content blocks or an artifact, is recorded
@@ -26,20 +27,23 @@ def outcome_of(output: Any, call_id: str, codec: CheckpointCodec) -> ToolExecuti
     Raises:
         ToolExecutionError: The tool failed for the model.
     """
-    outputs = output if isinstance(output, list) else [output]
+    outputs = output.results
     message = next((found for found in _tool_messages(outputs) if found.tool_call_id == call_id), None)
     is_alone = len(outputs) == 1 and isinstance(outputs[0], ToolMessage)
     if message is not None and message.status == "error" and is_alone:
-        raise ToolExecutionError(str(message.text))
+        # What it wrote into the state before it failed stays there, as in LangGraph.
+        writes = _dump(output._replace(results=[]), codec) if output.state_writes else None
+        raise ToolExecutionError(str(message.text), framework_result=writes)
     text = "" if message is None else str(message.text)
-    if is_alone and message is not None and isinstance(message.content, str) and message.artifact is None:
+    is_text = is_alone and message is not None and isinstance(message.content, str) and message.artifact is None
+    if is_text and not output.state_writes:
         return ToolExecutionResult(output=text)
     for found in _tool_messages(outputs):
         found.content = (
             sanitize_text(found.content) if isinstance(found.content, str) else sanitize_json_value(found.content)
         )
     try:
-        return ToolExecutionResult(output=text, framework_result=codec.dump_value(outputs))
+        return ToolExecutionResult(output=text, framework_result=_dump(output, codec))
     except RefusedStateError:
         if not any(found.artifact is not None for found in _tool_messages(outputs)):
             raise
@@ -48,10 +52,21 @@ def outcome_of(output: Any, call_id: str, codec: CheckpointCodec) -> ToolExecuti
         if found.artifact is not None:
             warn_of_dropped_artifact(found)
             found.artifact = None
-    return ToolExecutionResult(output=text, framework_result=codec.dump_value(outputs))
+    return ToolExecutionResult(output=text, framework_result=_dump(output, codec))
 
 
-def recorded_output(call: AgentToolCall, codec: CheckpointCodec, identity: str) -> Callable[[], list[Any]]:
+def _dump(output: CallOutput, codec: CheckpointCodec) -> str:
+    return codec.dump_value({"results": output.results, "state_writes": [list(write) for write in output.state_writes]})
+
+
+def _load(text: str | None, codec: CheckpointCodec) -> CallOutput:
+    if text is None:
+        return CallOutput([])
+    stored = codec.load_value(text)
+    return CallOutput(stored["results"], [(channel, value) for channel, value in stored["state_writes"]])
+
+
+def recorded_output(call: AgentToolCall, codec: CheckpointCodec, identity: str) -> Callable[[], CallOutput]:
     """Makes what the tool node returns for a final call.
 
     Args:
@@ -60,32 +75,31 @@ def recorded_output(call: AgentToolCall, codec: CheckpointCodec, identity: str) 
         identity: Unique for the call, so that its message replaces no other one in the graph's state.
     """
 
-    def make() -> list[Any]:
+    def make() -> CallOutput:
         text = tool_result_text(call)
         succeeded = call.status is AgentToolCallStatus.SUCCEEDED
-        if not succeeded or call.framework_result is None:
-            return [
-                ToolMessage(
-                    text,
-                    tool_call_id=call.provider_tool_call_id,
-                    name=call.tool_name,
-                    status="success" if succeeded else "error",
-                    id=_message_id(identity, 0),
-                )
-            ]
-        outputs: list[Any] = codec.load_value(call.framework_result)
-        for number, message in enumerate(_tool_messages(outputs)):
+        output = _load(call.framework_result, codec)
+        if not succeeded or not output.results:
+            message = ToolMessage(
+                text,
+                tool_call_id=call.provider_tool_call_id,
+                name=call.tool_name,
+                status="success" if succeeded else "error",
+                id=_message_id(identity, 0),
+            )
+            return output._replace(results=[message])
+        for number, message in enumerate(_tool_messages(output.results)):
             message.id = message.id or _message_id(identity, number)
             if message.tool_call_id == call.provider_tool_call_id and call.executed_arguments is not None:
                 message.content = _with_note(message.content, text, call.output or "")
-        return outputs
+        return output
 
     return make
 
 
 def result_message(call: AgentToolCall, codec: CheckpointCodec, identity: str) -> ToolMessage:
     """The one tool message of a final call, for a transcript that ends without the graph."""
-    for message in _tool_messages(recorded_output(call, codec, identity)()):
+    for message in _tool_messages(recorded_output(call, codec, identity)().results):
         if message.tool_call_id == call.provider_tool_call_id:
             return message
     return ToolMessage(
