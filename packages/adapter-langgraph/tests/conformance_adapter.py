@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from langchain.agents import create_agent
-from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.language_models.chat_models import BaseChatModel, agenerate_from_stream
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
@@ -55,6 +55,11 @@ class ScriptedChatModel(BaseChatModel):
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         raise NotImplementedError("sessions are asynchronous")
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        return await agenerate_from_stream(self._astream(messages, stop, run_manager, **kwargs))
 
     async def _astream(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -204,6 +209,7 @@ class Adapter(AdapterConformance):
             Capability.TOOL_QUESTIONS,
             Capability.SETTINGS,
             Capability.BUILT_IN_TOOLS,
+            Capability.COMPACTION,
         }
     )
     result_texts = {
@@ -230,8 +236,14 @@ class Adapter(AdapterConformance):
         tools = [_tool(tool) for tool in script.tools]
         provider = StrictProvider(script)
 
-        def make_graph(settings: Any) -> Any:
-            model = ScriptedChatModel(provider=provider, model_name=str(settings.get("model", "")))
-            return create_agent(model, tools, system_prompt=script.instructions, middleware=[SessionToolsMiddleware()])
+        def make_model(settings: Any) -> BaseChatModel:
+            return ScriptedChatModel(provider=provider, model_name=str(settings.get("model", "")))
 
-        return create_langgraph_session_flow(make_graph, script.flow_type, **script.flow_options)
+        def make_graph(settings: Any) -> Any:
+            return create_agent(
+                make_model(settings), tools, system_prompt=script.instructions, middleware=[SessionToolsMiddleware()]
+            )
+
+        return create_langgraph_session_flow(
+            make_graph, script.flow_type, summary_model=make_model, **script.flow_options
+        )

@@ -100,6 +100,28 @@ class CheckpointCodec:
             }
         return saver
 
+    def holds_more_than(self, text: str, messages_key: str) -> bool:
+        """Whether a state holds anything that the stored messages do not: other channels, edits, memories of subgraphs.
+
+        Args:
+            text: The state.
+            messages_key: The state key of the conversation.
+
+        Raises:
+            RefusedStateError: The text holds what may not be read.
+        """
+        saved = self.load_value(text)
+        for name, value in saved.get("", {"checkpoint": {"channel_values": {}}})["checkpoint"][
+            "channel_values"
+        ].items():
+            if name == messages_key:
+                runs = (value.get(_DELTA, value) if isinstance(value, dict) else {}).get(_REFERENCES, [])
+                if any(not isinstance(run, list) for run in runs):
+                    return True
+            elif not name.startswith(("__", "branch:", "join:")):
+                return True
+        return any(namespace for namespace in saved)
+
     def dump_value(self, value: Any) -> str:
         """The text of one value; it was read back once, so it can be read.
 

@@ -16,6 +16,8 @@ from dex_agents import (
     AgentToolCallStatus,
     AgentTurnContext,
     AgentTurnOutcome,
+    ContextSummaryRequest,
+    ContextSummaryResult,
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
@@ -24,9 +26,9 @@ from dex_agents import (
     TurnCompleted,
     TurnRefusedError,
 )
-from dex_agents.session.texts import CONTEXT_SUMMARY_NOTE_HEADER
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
 from dex_agents_langgraph.checkpoint_state import CheckpointCodec
+from dex_agents_langgraph.context_compaction import SummaryModel, select_cutoff, summarize, summary_note
 from dex_agents_langgraph.event_stream import ModelEventStream
 from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS, PreparedGraph
 from dex_agents_langgraph.graph_provider import GraphProvider
@@ -41,6 +43,7 @@ from dex_agents_langgraph.stored_messages import (
     state_marker,
     user_message,
 )
+from dex_agents_langgraph.token_estimate import message_tokens, pending_result_tokens, text_tokens, tool_tokens
 from dex_agents_langgraph.tool_deferral import ToolDeferral
 from dex_agents_langgraph.tool_outcomes import recorded_output, result_message
 from dex_agents_langgraph.tool_policies import check_tool_metadata, deferred_call
@@ -62,6 +65,7 @@ class LangGraphRunner:
         context: The graph's run context, or a function of the session's settings that makes it.
         make_input: Makes the graph's input of a turn from the new messages and the session's settings; by default it is
             `{messages_key: messages}`.
+        summary_model: Summarises earlier messages; a model without tools, or a function of the session's settings.
 
     Raises:
         TypeError: It is no compiled graph, or a tool's metadata has the wrong type.
@@ -77,11 +81,13 @@ class LangGraphRunner:
         allowed_types: Iterable[type[Any]] = (),
         context: Any = None,
         make_input: Callable[[list[BaseMessage], Mapping[str, Any]], Any] | None = None,
+        summary_model: SummaryModel | None = None,
     ) -> None:
         self._graphs = GraphProvider(graph, messages_key, tool_nodes or {}, allowed_types)
         self._messages_key = messages_key
         self._context = context
         self._make_input = make_input
+        self._summary_model = summary_model
         for tool in self._graphs.default.tools.values():
             check_tool_metadata(tool)
 
@@ -174,6 +180,41 @@ class LangGraphRunner:
             encode_message(message, tool_call_id, state_before=None if number else state)
             for number, (message, tool_call_id) in enumerate(results)
         )
+
+    def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
+        """About how many tokens the turn's next model call reads, from lengths.
+
+        The instructions are not counted: only the graph's own code knows them.
+        """
+        prepared, _ = self._graphs.get(turn.session_settings)
+        step = SessionModelStep.of(turn)
+        summary = None if turn.context_summary is None else summary_note(turn.context_summary)
+        tools = tool_tokens(step.offered_tools(prepared.tools.values()))
+        notes = text_tokens(summary) + text_tokens(step.plan_note)
+        return tools + notes + sum(map(message_tokens, turn.messages)) + pending_result_tokens(turn)
+
+    def select_compaction_cutoff(self, turn: AgentTurnContext, retained_token_budget: int) -> int | None:
+        """The last message to summarise, so that about the budget stays; the graph's state always stays."""
+        state = StoredMessages(turn.messages).state if turn.framework_run_state is None else None
+        _, codec = self._graphs.get(turn.session_settings)
+        keeps_state = state is not None and codec.holds_more_than(state, self._messages_key)
+        return select_cutoff(turn, retained_token_budget, keeps_state=keeps_state)
+
+    async def summarize_context(self, request: ContextSummaryRequest) -> ContextSummaryResult:
+        """Ask the summary model.
+
+        Raises:
+            TurnRefusedError: There is none, or the provider refused the request itself.
+            Exception: Whatever else the model raised.
+        """
+        if self._summary_model is None:
+            raise TurnRefusedError("a LangGraph session needs summary_model= to summarise earlier messages")
+        try:
+            return await summarize(self._summary_model, request)
+        except Exception as error:
+            if refusal := _refusal_text(error):
+                raise TurnRefusedError(refusal) from error
+            raise
 
     def read_state(
         self, messages: Sequence[AgentMessage], session_settings: Mapping[str, Any] | None = None
@@ -351,8 +392,7 @@ def _summary_message(turn: AgentTurnContext) -> HumanMessage | None:
     summary = turn.context_summary
     if summary is None:
         return None
-    text = f"{CONTEXT_SUMMARY_NOTE_HEADER}\n{summary.text}"
-    return HumanMessage(text, id=f"{_SUMMARY_ID}{summary.generation}")
+    return HumanMessage(summary_note(summary), id=f"{_SUMMARY_ID}{summary.generation}")
 
 
 def _interrupt_answers(turn: AgentTurnContext) -> dict[str, Any]:

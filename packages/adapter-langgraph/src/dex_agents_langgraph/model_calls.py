@@ -13,7 +13,15 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, Generati
 from dex_agents import AgentUsage, ModelCallMetadata, TurnRefusedError
 from dex_agents_langgraph.model_message_repair import StreamedCalls, repair_message
 
-__all__ = ["EmptyReplyError", "FurtherModelCall", "FurtherModelCallGate", "ModelCallObserver", "UndeferredToolError"]
+__all__ = [
+    "EmptyReplyError",
+    "FurtherModelCall",
+    "FurtherModelCallGate",
+    "ModelCallObserver",
+    "UndeferredToolError",
+    "model_call_metadata",
+    "model_call_usage",
+]
 
 
 class FurtherModelCall(BaseException):
@@ -100,8 +108,8 @@ class ModelCallObserver(BaseCallbackHandler):
             repair_message(message, streamed.calls() if streamed else (), prefix)
             self.produced_ids.add(message.id or "")
             self.call_order += [call["id"] or "" for call in message.tool_calls]
-        self._usage = self._usage.add(_usage(message))
-        self._metadata = None if message is None else _metadata(message)
+        self._usage = self._usage.add(model_call_usage(message))
+        self._metadata = None if message is None else model_call_metadata(message)
         self._on_first_answer()
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, **_: Any) -> None:
@@ -140,7 +148,8 @@ class FurtherModelCallGate(AsyncCallbackHandler):
             raise FurtherModelCall
 
 
-def _usage(message: AIMessage | None) -> AgentUsage:
+def model_call_usage(message: AIMessage | None) -> AgentUsage:
+    """What one model call used, as far as its message says."""
     used: Any = (message.usage_metadata if message is not None else None) or {}
     inputs, outputs = used.get("input_token_details") or {}, used.get("output_token_details") or {}
     return AgentUsage(
@@ -154,7 +163,8 @@ def _usage(message: AIMessage | None) -> AgentUsage:
     )
 
 
-def _metadata(message: AIMessage) -> ModelCallMetadata:
+def model_call_metadata(message: AIMessage) -> ModelCallMetadata:
+    """What a message says of its model call."""
     known = message.response_metadata
     reason = known.get("finish_reason") or known.get("stop_reason")
     return ModelCallMetadata(

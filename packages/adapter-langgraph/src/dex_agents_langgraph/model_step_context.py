@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,15 @@ class SessionModelStep:
             plan_note=build_plan_note(turn.plan, turn.interaction_mode),
         )
 
+    def offered_tools(self, tools: Iterable[Any]) -> list[Any]:
+        """The tools a model may call in this step, of an agent with these."""
+        if self.offers_no_tools:
+            return []
+        built_in = [_SESSION_TOOLS[name] for name in self.built_in_tools]
+        if self.is_planning:
+            return [tool for tool in built_in if tool.name == WRITE_TODOS]
+        return [*(tool for tool in tools if not _is_session_tool(tool)), *built_in]
+
 
 active_model_step: contextvars.ContextVar[SessionModelStep | None] = contextvars.ContextVar(
     "dex_model_step", default=None
@@ -84,15 +93,9 @@ def offered_tools(tools: Sequence[Any]) -> list[Any]:
         tools: The agent's own tools.
     """
     step = current_session_model_step()
-    own = [tool for tool in tools if getattr(tool, "name", None) not in _SESSION_TOOLS]
     if step is None:
-        return own
-    if step.offers_no_tools:
-        return []
-    built_in = [_SESSION_TOOLS[name] for name in step.built_in_tools]
-    if step.is_planning:
-        return [tool for tool in built_in if tool.name == WRITE_TODOS]
-    return [*own, *built_in]
+        return [tool for tool in tools if not _is_session_tool(tool)]
+    return step.offered_tools(tools)
 
 
 def session_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -110,6 +113,10 @@ def session_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     while place > 0 and place < len(messages) and isinstance(messages[place], ToolMessage):
         place -= 1
     return [*messages[:place], HumanMessage(step.plan_note, id="dex-plan-note"), *messages[place:]]
+
+
+def _is_session_tool(tool: Any) -> bool:
+    return any(tool is known for known in _SESSION_TOOLS.values())
 
 
 def _session_tool(name: str) -> BaseTool:

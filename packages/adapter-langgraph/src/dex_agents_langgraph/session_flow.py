@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from dex_agents import AgentSessionFlow, create_agent_session_flow
+from dex_agents_langgraph.context_compaction import SummaryModel
 from dex_agents_langgraph.graph_runner import LangGraphRunner
 
 __all__ = ["create_langgraph_session_flow"]
@@ -22,6 +23,7 @@ def create_langgraph_session_flow(
     allowed_types: Iterable[type[Any]] = (),
     context: Any = None,
     make_input: Callable[[list[BaseMessage], Mapping[str, Any]], Any] | None = None,
+    summary_model: SummaryModel | None = None,
     **options: Any,
 ) -> AgentSessionFlow:
     """Build the Flow of a graph's sessions. The graph needs no changes, and no checkpointer.
@@ -36,6 +38,8 @@ def create_langgraph_session_flow(
         context: The graph's run context, or a function of the session's settings that makes it.
         make_input: Makes the graph's input of a turn from the new messages and the session's settings; by default it is
             `{messages_key: messages}`.
+        summary_model: Summarises earlier messages where `compaction` is an option: a chat model without tools, or a
+            function of the session's settings that gives one.
         options: Further fields of `dex_agents.AgentSessionOptions`.
 
     Raises:
@@ -50,7 +54,10 @@ def create_langgraph_session_flow(
         allowed_types=allowed_types,
         context=context,
         make_input=make_input,
+        summary_model=summary_model,
     )
+    if options.get("compaction") is not None and summary_model is None:
+        raise ValueError("compaction needs summary_model=: a graph's own models are known to its nodes alone")
     if options.setdefault("tool_calls_read_messages", True) is not True:
         raise ValueError("tool_calls_read_messages must be True: a tool of a graph reads the graph's state")
     runner.check_built_in_tools(options.get("built_in_tools", ()))

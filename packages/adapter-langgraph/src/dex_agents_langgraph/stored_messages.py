@@ -110,16 +110,20 @@ class StoredMessages:
     Attributes:
         by_id: The messages by ID, in order.
         state: The state that the newest message with one carries.
+        state_place: The position of that message; None without one.
         new_input: The messages stored behind it: what the next turn adds to the graph.
     """
 
     def __init__(self, messages: Sequence[AgentMessage]) -> None:
         self.by_id: dict[str, BaseMessage] = {}
         self.state: str | None = None
+        self.state_place: int | None = None
         self.new_input: list[BaseMessage] = []
         self._used_results = {(message.turn_id, message.tool_call_id) for message in messages if message.role == "tool"}
-        for message in messages:
+        for place, message in enumerate(messages):
             item = _read_item(message)
+            if item.state is not None or item.state_before is not None:
+                self.state_place = place
             if item.state_before is not None:
                 self.state = item.state_before
                 self.new_input = []

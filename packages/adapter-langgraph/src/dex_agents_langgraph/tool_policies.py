@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from langchain_core.tools import BaseTool
-from pydantic import BaseModel
 
 from dex_agents import AgentTurnContext, DeferredToolCall, ResolvedToolPolicy, ToolEffect
 from dex_agents.session.built_in_tools import BUILT_IN_TOOL_POLICY
 from dex_agents_langgraph.model_message_repair import deferred_arguments
 from dex_agents_langgraph.tool_deferral import HeldCall
+from dex_agents_langgraph.tool_schema import tool_schema_text
 
 __all__ = ["check_tool_metadata", "deferred_call"]
 
@@ -48,7 +45,7 @@ def deferred_call(turn: AgentTurnContext, key: str, held: HeldCall, *, graph_ask
         arguments=deferred_arguments(held.call["args"]),
         policy=policy,
         tool_source_reference=key,
-        arguments_schema=_schema_text(held.tool) if held.tool is not None and policy.requires_approval else None,
+        arguments_schema=tool_schema_text(held.tool) if held.tool is not None and policy.requires_approval else None,
     )
 
 
@@ -74,12 +71,3 @@ def _declared_effect(tool: BaseTool) -> ToolEffect | None:
     except ValueError:
         known = ", ".join(value.value for value in ToolEffect)
         raise ValueError(f"the metadata of the tool {tool.name!r}: effect must be one of {known}") from None
-
-
-def _schema_text(tool: BaseTool) -> str:
-    schema: Any = tool.tool_call_schema
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        schema = schema.model_json_schema()
-    elif not isinstance(schema, dict):
-        schema = schema.schema()
-    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
