@@ -37,7 +37,7 @@ from dex_agents_pydantic_ai.step_results import (
 )
 from dex_agents_pydantic_ai.streamed_events import response_text, write_stream_event, write_whole_response
 from dex_agents_pydantic_ai.tool_deferral import ResponseCalls, deferred_calls, sort_calls
-from dex_agents_pydantic_ai.tool_results import return_part
+from dex_agents_pydantic_ai.tool_results import retries_after, return_part
 
 __all__ = ["ModelStep"]
 
@@ -168,7 +168,7 @@ class ModelStep:
         self._check_tool_call_limit(len(calls.functions))
         state = msgspec.structs.replace(
             self._given.state,
-            tool_retries=dict(self._given.tool_retries),
+            tool_retries=self._tool_retries(run, answered),
             output_retries=private_names.output_retries_used(run),
             usage=encode_usage(self._usage),
             output_call_ids=output_call_ids,
@@ -201,12 +201,15 @@ class ModelStep:
             projected.tool_calls += count
             limits.check_before_tool_call(projected)
 
+    def _tool_retries(self, run: AgentRun[Any, Any], answers: Sequence[ModelRequestPart]) -> dict[str, int]:
+        return retries_after(self._given.tool_retries, answers, private_names.output_tool_names(run))
+
     def _continues(
         self, run: AgentRun[Any, Any], response: ModelResponse, parts: Sequence[ModelRequestPart]
     ) -> ModelStepContinues:
         state = msgspec.structs.replace(
             self._given.state,
-            tool_retries=dict(self._given.tool_retries),
+            tool_retries=self._tool_retries(run, parts),
             output_retries=private_names.output_retries_used(run),
             usage=encode_usage(self._usage),
             output_call_ids=(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from dex_agents_pydantic_ai.run_capability import SessionCapability
 from dex_agents_pydantic_ai.run_errors import refusing_hopeless_errors, response_refusals
 from dex_agents_pydantic_ai.run_state import RunState, encode_usage
 from dex_agents_pydantic_ai.step_results import final_text
-from dex_agents_pydantic_ai.tool_results import decode_tool_result, return_part
+from dex_agents_pydantic_ai.tool_results import decode_tool_result, retries_after, return_part
 
 __all__ = ["settle_outputs", "unsettled_outputs"]
 
@@ -48,7 +48,7 @@ async def settle_outputs(
     retries = [stored for call in previous_calls(turn) if (stored := decode_tool_result(call.framework_result))]
     if any(stored.is_retry for stored in retries) and _PREFERS_TOOL_RETRIES:
         refused = [return_part(call.tool_name, OUTPUT_NOT_USED, call.tool_call_id, "success") for call in outputs]
-        return _continues(given, refused, given.state.output_retries)
+        return _continues(given, refused, given.state.output_retries, given.tool_retries)
     trimmed = dataclasses.replace(
         response,
         parts=[part for part in response.parts if not isinstance(part, ToolCallPart) or part in outputs],
@@ -66,7 +66,9 @@ async def settle_outputs(
                 node = await run.next(node)
             following: Any = await run.next(node)
             if not isinstance(following, End):
-                return _continues(given, following.request.parts, private_names.output_retries_used(run))
+                answers = following.request.parts
+                tool_retries = retries_after(given.tool_retries, answers, private_names.output_tool_names(run))
+                return _continues(given, answers, private_names.output_retries_used(run), tool_retries)
             last = run.all_messages()[-1]
             parts = list(last.parts) if isinstance(last, ModelRequest) else []
     text = final_text(following.data.output)
@@ -74,10 +76,12 @@ async def settle_outputs(
     return TurnCompleted(new_messages=(*given.result_messages, _message(parts, text)), usage=AgentUsage())
 
 
-def _continues(given: StepInput, parts: Sequence[ModelRequestPart], output_retries: int) -> ModelStepContinues:
+def _continues(
+    given: StepInput, parts: Sequence[ModelRequestPart], output_retries: int, tool_retries: Mapping[str, int]
+) -> ModelStepContinues:
     state = msgspec.structs.replace(
         given.state,
-        tool_retries=dict(given.tool_retries),
+        tool_retries=dict(tool_retries),
         output_retries=output_retries,
         usage=encode_usage(given.state.run_usage()),
         output_call_ids=(),

@@ -15,6 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 __all__ = [
     "offered_tools",
     "output_retries_used",
+    "output_tool_names",
     "pending_messages",
     "set_output_retries_used",
     "structured_text_output",
@@ -30,6 +31,11 @@ def offered_tools(run: Any) -> Mapping[str, ToolDefinition]:
     """
     tools = run.ctx.deps.tool_manager.tools
     return {} if tools is None else {name: tool.tool_def for name, tool in tools.items()}
+
+
+def output_tool_names(run: Any) -> frozenset[str]:
+    """The names of the tools that give the run's final output."""
+    return frozenset(name for name, definition in offered_tools(run).items() if definition.kind == "output")
 
 
 def output_retries_used(run: Any) -> int:

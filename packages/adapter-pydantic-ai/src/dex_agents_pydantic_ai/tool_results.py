@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -34,6 +34,7 @@ __all__ = [
     "encode_tool_result",
     "is_retry",
     "result_messages",
+    "retries_after",
     "return_part",
     "tool_part_text",
 ]
@@ -74,6 +75,29 @@ _decoder = msgspec.json.Decoder(StoredToolResult)
 def is_retry(part: object) -> bool:
     """Whether a part asks the model to call the tool again, which counts against the tool's retries."""
     return isinstance(part, RetryPromptPart) or getattr(part, "outcome", None) == "retried"
+
+
+def retries_after(
+    before: Mapping[str, int], answers: Sequence[ModelRequestPart], output_tools: Collection[str]
+) -> dict[str, int]:
+    """How often each tool asked for a retry in a row, after calls that the framework answered within a model step.
+
+    Args:
+        before: The counts before them.
+        answers: What the framework answered.
+        output_tools: Names of the tools that give the final output; one that succeeds ends the run, so that any other
+            answer to it does not end its count.
+    """
+    retries = dict(before)
+    named = [part for part in answers if isinstance(part, ToolReturnPart | RetryPromptPart) and part.tool_name]
+    retried = {part.tool_name for part in named if is_retry(part)}
+    for name in {part.tool_name for part in named}:
+        assert name is not None
+        if name in retried:
+            retries[name] = before.get(name, 0) + 1
+        elif name not in output_tools:
+            retries.pop(name, None)
+    return retries
 
 
 def tool_part_text(part: ToolResultPart) -> str:
