@@ -24,9 +24,6 @@ PACKAGES = [
     "adapter-langgraph",
     "server",
 ]
-#: What an adapter's tests need of it, and beside it.
-ADAPTER_EXTRAS = {"langgraph": "[langchain]"}
-ADAPTER_PEERS = {"langgraph": ("langgraph-checkpoint-sqlite>=3.0",)}
 PYTHONS = [version for version in ("3.11", "3.12", "3.13", "3.14") if shutil.which(f"python{version}")]
 
 
@@ -108,21 +105,36 @@ def packaging(session: nox.Session) -> None:
         session.run("dex-agents", "demo", "--json")
 
 
+# What an adapter's tests need: its own extras, what is resolved together with it, and what only stands beside it.
+ADAPTER_EXTRAS = {"langgraph": "[langchain]"}
+ADAPTER_REQUIREMENTS = {"pydantic-ai": ["pydantic-ai-slim[anthropic,mcp,openai]"]}
+ADAPTER_PEERS = {"langgraph": ["langgraph-checkpoint-sqlite>=3.0"]}
+# A framework's versions between the lowest and the newest one where something changed that an adapter's tests know of.
+MIDDLE_VERSIONS = {"pydantic-ai": ["pydantic-ai-slim==1.107.*", "pydantic-ai-slim==2.0.0"]}
+ADAPTER_VERSIONS = [
+    (adapter, versions)
+    for adapter in ("openai-agents", "pydantic-ai", "langgraph")
+    for versions in ("lowest-direct", *MIDDLE_VERSIONS.get(adapter, ()), "highest")
+]
+
+
 @nox.session
-@nox.parametrize("resolution", ["lowest-direct", "highest"])
-@nox.parametrize("adapter", ["openai-agents", "pydantic-ai", "langgraph"])
-def adapters(session: nox.Session, adapter: str, resolution: str) -> None:
-    """An adapter's tests on the lowest and the newest versions of its framework.
+@nox.parametrize(("adapter", "versions"), ADAPTER_VERSIONS)
+def adapters(session: nox.Session, adapter: str, versions: str) -> None:
+    """An adapter's tests on the lowest and the newest versions of its framework, and on named ones between them.
 
     The run with the newest ones also hops between processes with both.
     """
-    extra, peers = ADAPTER_EXTRAS.get(adapter, ""), ADAPTER_PEERS.get(adapter, ())
-    installed = [f"./packages/{package}" for package in ("flow", "core", f"adapter-{adapter}{extra}")]
-    tools = [*peers, "./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
-    session.install("--resolution", resolution, *installed)
+    packages = ("flow", "core", f"adapter-{adapter}{ADAPTER_EXTRAS.get(adapter, '')}")
+    installed = [*(f"./packages/{package}" for package in packages), *ADAPTER_REQUIREMENTS.get(adapter, ())]
+    tools = ["./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
+    resolution = "lowest-direct" if versions == "lowest-direct" else "highest"
+    chosen = [versions] if "==" in versions else []
+    session.install("--resolution", resolution, *installed, *chosen)
+    tools += ADAPTER_PEERS.get(adapter, ())
     session.install(*tools)
     environment = {}
-    if resolution == "highest":
+    if versions == "highest":
         lowest = Path(session.create_tmp(), "lowest").resolve()
         session.run_install("uv", "venv", "--clear", str(lowest), external=True)
         python = str(lowest / "bin" / "python")
