@@ -127,7 +127,8 @@ def adapters(session: nox.Session, adapter: str, versions: str) -> None:
     """
     packages = ("flow", "core", f"adapter-{adapter}{ADAPTER_EXTRAS.get(adapter, '')}")
     installed = [*(f"./packages/{package}" for package in packages), *ADAPTER_REQUIREMENTS.get(adapter, ())]
-    tools = ["./conformance", "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
+    kit = ["./packages/mcp", "./conformance"]
+    tools = [*kit, "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
     resolution = "lowest-direct" if versions == "lowest-direct" else "highest"
     chosen = [versions] if "==" in versions else []
     session.install("--resolution", resolution, *installed, *chosen)

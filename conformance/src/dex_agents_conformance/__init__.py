@@ -28,6 +28,7 @@ from dex_agents_conformance.provider_request import (  # noqa: E402
     RequestUserText,
 )
 from dex_agents_conformance.result_values import RESULT_VALUES  # noqa: E402
+from dex_agents_conformance.scripted_mcp_server import ScriptedMcpServer, ScriptedMcpTool  # noqa: E402
 from dex_agents_conformance.scripted_tools import (  # noqa: E402
     ScriptedQuestion,
     ScriptedTask,
@@ -56,6 +57,8 @@ __all__ = (
     "RequestOutput",
     "RequestToolResult",
     "RequestUserText",
+    "ScriptedMcpServer",
+    "ScriptedMcpTool",
     "ScriptedModelFailure",
     "ScriptedQuestion",
     "ScriptedReply",

@@ -11,6 +11,7 @@ from dex_agents_conformance.cases.changed_arguments import ChangedArgumentCases
 from dex_agents_conformance.cases.compaction import CompactionCases
 from dex_agents_conformance.cases.crashes import CrashCases
 from dex_agents_conformance.cases.determinism import DeterminismCases
+from dex_agents_conformance.cases.mcp_tools import McpToolCases
 from dex_agents_conformance.cases.model_output import ModelOutputCases
 from dex_agents_conformance.cases.plans import PlanCases
 from dex_agents_conformance.cases.questions import QuestionCases
@@ -39,6 +40,7 @@ class AdapterConformance(
     QuestionCases,
     BuiltInToolCases,
     TaskCases,
+    McpToolCases,
     PlanCases,
     SettingsCases,
     CompactionCases,

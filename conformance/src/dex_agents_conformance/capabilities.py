@@ -29,6 +29,7 @@ class Capability(StrEnum):
     BUILT_IN_TOOLS = "built_in_tools"  #: `ask_user` and `durable_wait` are offered to the model
     PLAN_MODE = "plan_mode"  #: `write_todos`, planning turns and their approval
     SETTINGS = "settings"  #: the session's settings choose the model
+    MCP_TOOLS = "mcp_tools"  #: tools of MCP servers are calls of the session, with effects from their annotations
     COMPACTION = "compaction"  #: earlier messages are summarised
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dex_agents_conformance.scripted_mcp_server import ScriptedMcpServer, ScriptedMcpTool
 from dex_agents_conformance.scripted_tools import ScriptedTool
 
 __all__ = ["CaseSetup"]
@@ -28,3 +29,10 @@ class CaseSetup:
     def tool(self, name: str, **options: Any) -> ScriptedTool:
         """A tool of the case; options are the fields of `ScriptedTool`."""
         return ScriptedTool(name=name, directory=self.directory, **options)
+
+    def mcp_server(self, *tools: ScriptedMcpTool, name: str = "s") -> ScriptedMcpServer:
+        """An MCP server with these tools, unless the case has given it others."""
+        server = ScriptedMcpServer(name=name, directory=self.directory)
+        if not server.has_tools:
+            server.set_tools(tools)
+        return server

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from dex_agents import AgentUsage, CompactionPolicy, ToolPolicy
+from dex_agents_conformance.scripted_mcp_server import ScriptedMcpServer
 from dex_agents_conformance.scripted_tools import ScriptedTool
 
 __all__ = [
@@ -147,6 +148,7 @@ class ConversationScript:
         replies: The model's replies by the user text that they answer, in order. The position is read from the request,
             so a crash repeats it; a text said twice repeats its replies.
         tools: The agent's tools.
+        mcp_servers: MCP servers whose tools the agent has too (`Capability.MCP_TOOLS`).
         instructions: The agent's system prompt; every model call must carry it.
         flow_type: Durable name of the Flow type.
         built_in_tools: The session's own tools to offer.
@@ -161,6 +163,7 @@ class ConversationScript:
     directory: Path
     replies: Mapping[str, Sequence[ScriptedReply]]
     tools: Sequence[ScriptedTool] = ()
+    mcp_servers: Sequence[ScriptedMcpServer] = ()
     instructions: str = "You are tested."
     flow_type: str = "ConformanceAgent"
     built_in_tools: Sequence[str] = ()

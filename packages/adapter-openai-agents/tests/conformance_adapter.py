@@ -240,6 +240,15 @@ def _task(tool: ScriptedTool) -> RemoteTask:
     return RemoteTask(poll=poll, cancel=lambda cancellation: tool.cancel_task())
 
 
+def _mcp_servers(script: ConversationScript) -> list[Any]:
+    if not script.mcp_servers:
+        return []
+    from dex_agents_conformance.mcp_source import make_mcp_tool_source  # the MCP SDK takes a second to import
+    from dex_agents_openai_agents.mcp_tools import McpToolSourceServer
+
+    return [McpToolSourceServer(make_mcp_tool_source(script))]
+
+
 class Adapter(AdapterConformance):
     """The adapter can do everything."""
 
@@ -272,6 +281,7 @@ class Adapter(AdapterConformance):
             instructions=script.instructions,
             model=models[""],
             tools=[_tool(tool) for tool in script.tools],
+            mcp_servers=_mcp_servers(script),
         )
         return create_openai_agents_session_flow(
             agent,

@@ -262,6 +262,7 @@ class Adapter(AdapterConformance):
 
     framework = "pydantic-ai-slim"
     capabilities = frozenset(Capability) - {
+        Capability.MCP_TOOLS,
         Capability.TOOL_TASKS,
         Capability.TOOL_QUESTIONS,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -158,6 +159,14 @@ def _poll(tool: ScriptedTool, context: ToolTaskContext) -> Any:
         raise ToolExecutionError(str(failure)) from failure
 
 
+def _tool_sources(script: ConversationScript) -> list[Any]:
+    if not script.mcp_servers:
+        return []
+    from dex_agents_conformance.mcp_source import make_mcp_tool_source  # the MCP SDK takes a second to import
+
+    return [make_mcp_tool_source(script)]
+
+
 class Adapter(AdapterConformance):
     """Stepwise can do everything."""
 
@@ -193,6 +202,8 @@ class Adapter(AdapterConformance):
             model=models[""],
             resolve_model=lambda settings: models[str(settings.get("model", ""))],
             tools=[_function_tool(tool) for tool in script.tools],
+            tool_sources=_tool_sources(script),
+            tool_source_listing_timeout=timedelta(seconds=60),
             **{name: options[name] for name in _DEFINITION_OPTIONS},
         )
 

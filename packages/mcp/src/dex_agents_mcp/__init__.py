@@ -22,13 +22,14 @@ from dex_agents_mcp.resource_prompt_tools import (
 from dex_agents_mcp.server_configs import McpHttpServer, McpProtocol, McpServer, McpStdioServer, RequestHeaders
 from dex_agents_mcp.source_options import McpSourceOptions
 from dex_agents_mcp.tool_annotations import tool_effect_from_mcp_tool_annotations
-from dex_agents_mcp.tool_source import McpToolHandler, McpToolSource
+from dex_agents_mcp.tool_source import AskUser, McpToolHandler, McpToolSource
 
 __all__ = (
     "GET_PROMPT_TOOL_NAME",
     "IDEMPOTENCY_KEY_META_KEY",
     "LIST_RESOURCES_AND_PROMPTS_TOOL_NAME",
     "READ_RESOURCE_TOOL_NAME",
+    "AskUser",
     "McpError",
     "McpHttpServer",
     "McpProtocol",

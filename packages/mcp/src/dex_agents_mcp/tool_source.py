@@ -17,8 +17,10 @@ from dex_agents import (
     DeferredToolCall,
     DeferredToolExecution,
     DeferredToolOutcome,
+    QuestionAnswer,
     ToolExecutionError,
     ToolExecutionResult,
+    ToolInputRequested,
     ToolPolicy,
     ToolTaskCancellation,
     ToolTaskPoll,
@@ -41,11 +43,13 @@ from dex_agents_mcp.tool_calls import run_call
 from dex_agents_mcp.tool_references import ToolReference, decode_reference, encode_reference, reference_of
 from dex_agents_mcp.tool_task_polls import poll_task, stop_task
 
-__all__ = ["McpToolHandler", "McpToolSource"]
+__all__ = ["AskUser", "McpToolHandler", "McpToolSource"]
 
 logger = logging.getLogger("dex_agents_mcp")
 
 McpToolHandler: TypeAlias = Callable[[DeferredToolExecution], Awaitable[DeferredToolOutcome]]
+#: Answers what a server asks, or leaves the tool with what its framework raises until there is an answer.
+AskUser: TypeAlias = Callable[[ToolInputRequested], QuestionAnswer]
 
 
 class McpToolSource:
@@ -215,17 +219,26 @@ class McpToolSource:
         return {tool.name: partial(self._handle, tool) for tool in tools}
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], *, idempotency_key: str, trace_context: str | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        idempotency_key: str,
+        trace_context: str | None = None,
+        ask_user: AskUser | None = None,
     ) -> str:
         """Run a tool and return its text, for a tool of another framework that is called inside a tool Step.
 
-        A task is polled inside the call, and a server that asks for input fails it.
+        A task is polled inside the call.
 
         Args:
             name: The name the tool is offered under.
             arguments: Its arguments.
             idempotency_key: The same on every attempt of the call, such as `DeferredToolExecution.idempotency_key`.
             trace_context: The W3C `traceparent` of the call.
+            ask_user: Answers each question of the server, in order; servers ask before a tool takes effect. What it
+                raises leaves the call, and a later run may start over with the same answers. None fails a call whose
+                server asks.
 
         Raises:
             ToolExecutionError: The tool failed, the server refused the call, it was never sent, or no server lists it.
@@ -234,16 +247,21 @@ class McpToolSource:
         """
         if name in self.declared_tool_names():
             return (await run_resource_or_prompt_tool(self._clients, name, arguments, self.options)).output
-        outcome = await self._run(
-            CallAttempt(
-                reference=await self._reference_of_name(name),
-                tool_name=name,
-                arguments=arguments,
-                idempotency_key=idempotency_key,
-                trace_context=trace_context,
-            )
+        attempt = CallAttempt(
+            reference=await self._reference_of_name(name),
+            tool_name=name,
+            arguments=arguments,
+            idempotency_key=idempotency_key,
+            can_ask=ask_user is not None,
+            trace_context=trace_context,
         )
-        assert isinstance(outcome, ToolExecutionResult)  # without a checkpoint and without questions
+        outcome = await self._run(attempt)
+        while isinstance(outcome, ToolInputRequested):
+            assert ask_user is not None  # the attempt may not ask without
+            answers = (*attempt.answers, ask_user(outcome))
+            attempt = dataclasses.replace(attempt, answers=answers, continuation=outcome.continuation)
+            outcome = await self._run(attempt)
+        assert isinstance(outcome, ToolExecutionResult)  # a task needs a checkpoint to outlive its call
         return outcome.output
 
     async def aclose(self) -> None:
