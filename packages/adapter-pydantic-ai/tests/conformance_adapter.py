@@ -257,12 +257,20 @@ def _tool(tool: ScriptedTool) -> Tool[None]:
     )
 
 
+def _toolsets(script: ConversationScript) -> list[Any]:
+    if not script.mcp_servers:
+        return []
+    from dex_agents_conformance.mcp_source import make_mcp_tool_source  # the MCP SDK takes a second to import
+    from dex_agents_pydantic_ai.mcp_tools import McpToolSourceToolset
+
+    return [McpToolSourceToolset(make_mcp_tool_source(script))]
+
+
 class Adapter(AdapterConformance):
     """What the adapter can do so far."""
 
     framework = "pydantic-ai-slim"
     capabilities = frozenset(Capability) - {
-        Capability.MCP_TOOLS,
         Capability.TOOL_TASKS,
         Capability.TOOL_QUESTIONS,
     }
@@ -289,7 +297,11 @@ class Adapter(AdapterConformance):
     def make_flow(self, script: ConversationScript) -> AgentSessionFlow:
         models = {name: StrictModel(script, name) for name in ("", "small", "large")}
         agent = Agent(
-            models[""], instructions=script.instructions, tools=[_tool(tool) for tool in script.tools], retries=5
+            models[""],
+            instructions=script.instructions,
+            tools=[_tool(tool) for tool in script.tools],
+            toolsets=_toolsets(script),
+            retries=5,
         )
         return create_pydantic_ai_session_flow(
             agent,
