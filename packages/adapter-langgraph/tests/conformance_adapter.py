@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -194,6 +196,17 @@ def _tool(tool: ScriptedTool) -> BaseTool:
     return StructuredTool.from_function(coroutine=run_with_value if tool.requires_value else run, **options)
 
 
+def _mcp_tools(script: ConversationScript) -> list[BaseTool]:
+    if not script.mcp_servers:
+        return []
+    from dex_agents_conformance.mcp_source import make_mcp_tool_source  # the MCP SDK takes a second to import
+    from dex_agents_langgraph.mcp_tools import mcp_source_tools
+
+    # In a thread, because a case makes its Flow inside of a running event loop.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, mcp_source_tools(make_mcp_tool_source(script))).result()
+
+
 class Adapter(AdapterConformance):
     """LangChain's `create_agent`."""
 
@@ -207,6 +220,7 @@ class Adapter(AdapterConformance):
             Capability.FRAMEWORK_APPROVALS,
             Capability.CHANGED_ARGUMENTS,
             Capability.TOOL_QUESTIONS,
+            Capability.MCP_TOOLS,
             Capability.SETTINGS,
             Capability.BUILT_IN_TOOLS,
             Capability.COMPACTION,
@@ -233,7 +247,7 @@ class Adapter(AdapterConformance):
     }
 
     def make_flow(self, script: ConversationScript) -> AgentSessionFlow:
-        tools = [_tool(tool) for tool in script.tools]
+        tools = [*(_tool(tool) for tool in script.tools), *_mcp_tools(script)]
         provider = StrictProvider(script)
 
         def make_model(settings: Any) -> BaseChatModel:
