@@ -224,6 +224,7 @@ class Adapter(AdapterConformance):
             Capability.SETTINGS,
             Capability.BUILT_IN_TOOLS,
             Capability.COMPACTION,
+            Capability.PLAN_MODE,
         }
     )
     result_texts = {

@@ -87,9 +87,14 @@ def prepare_graph(graph: object, messages_key: str, tool_nodes: ToolNodeTools) -
 def _graphs(graph: Any) -> Iterator[Any]:
     yield graph
     for node in graph.nodes.values():
-        for subgraph in node.subgraphs:
-            if isinstance(subgraph, Pregel):
-                yield from _graphs(subgraph)
+        for subgraph in _subgraphs(node):
+            yield from _graphs(subgraph)
+
+
+def _subgraphs(node: Any) -> list[Pregel[Any, Any, Any, Any]]:
+    """The subgraphs of a node, also the one that LangGraph leaves out since it has no checkpoints."""
+    found = [subgraph for subgraph in node.subgraphs if isinstance(subgraph, Pregel)]
+    return found or ([node.bound] if isinstance(node.bound, Pregel) else [])
 
 
 def _copy(
@@ -163,9 +168,7 @@ def _check_breakpoints(graph: Any, path: str) -> None:
             "approvals and interrupt(), so compile it without"
         )
     for name, node in graph.nodes.items():
-        for subgraph in node.subgraphs:
-            if not isinstance(subgraph, Pregel):
-                continue
+        for subgraph in _subgraphs(node):
             inner = f"{path}/{name}" if path else name
             if subgraph.checkpointer not in (None, True, False):
                 raise ValueError(

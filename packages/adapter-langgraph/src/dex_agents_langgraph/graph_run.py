@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,7 @@ from langgraph.types import Command, Interrupt
 
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
 from dex_agents_langgraph.event_stream import ModelEventStream
-from dex_agents_langgraph.model_calls import (
-    FurtherModelCall,
-    FurtherModelCallGate,
-    ModelCallObserver,
-    UndeferredToolError,
-)
+from dex_agents_langgraph.model_calls import FurtherModelCall, FurtherModelCallGate, ModelCallObserver
 from dex_agents_langgraph.private_names import delta_snapshot, unwrap_delta_snapshot
 from dex_agents_langgraph.tool_deferral import HELD_CALLS, HeldCall, ToolDeferral, active_deferral
 from dex_agents_langgraph.user_interrupts import approval_decisions
@@ -61,6 +56,7 @@ class GraphRun:
         context: The run's context.
         events: Where live events go.
         call_prefix: Begins the IDs of calls that have none.
+        check_offer: As in `FurtherModelCallGate`.
     """
 
     def __init__(
@@ -73,12 +69,14 @@ class GraphRun:
         context: Any,
         events: ModelEventStream,
         call_prefix: str,
+        check_offer: Callable[[set[str]], None],
     ) -> None:
         self._control = RunControl()
         self.observer = ModelCallObserver(self._request_drain, call_prefix)
         self._graph = graph.copy({"checkpointer": saver})
         self._deferral = deferral
-        self._config: RunnableConfig = {**config, "callbacks": [self.observer, FurtherModelCallGate(self.observer)]}
+        gate = FurtherModelCallGate(self.observer, check_offer)
+        self._config: RunnableConfig = {**config, "callbacks": [self.observer, gate]}
         self._context = context
         self._events = events
 
@@ -89,7 +87,8 @@ class GraphRun:
         """Run the step.
 
         Raises:
-            UndeferredToolError: A node called a tool by itself; the tool did not run.
+            TurnRefusedError: A node called a tool by itself, which did not run, or called the model in a way that the
+                session does not allow.
             Exception: What a node raised.
         """
         token = active_deferral.set(self._deferral)
@@ -124,8 +123,8 @@ class GraphRun:
         except FurtherModelCall:
             return
         finally:
-            if self.observer.undeferred_tool is not None:
-                raise UndeferredToolError(self.observer.undeferred_tool)
+            if self.observer.refusal is not None:
+                raise self.observer.refusal  # a node may have caught it
 
     async def _stream(self, graph_input: Any) -> None:
         stream = self._graph.astream(

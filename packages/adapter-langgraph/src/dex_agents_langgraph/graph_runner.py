@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -91,6 +91,11 @@ class LangGraphRunner:
         for tool in self._graphs.default.tools.values():
             check_tool_metadata(tool)
 
+    @property
+    def supports_plan_mode(self) -> Literal[True]:
+        """Planning turns offer `write_todos` alone; a graph that offers more fails them by name."""
+        return True
+
     def check_built_in_tools(self, names: Iterable[str]) -> None:
         """Check that no tool of the graph has the name of a built-in tool that the session runs itself.
 
@@ -127,6 +132,7 @@ class LangGraphRunner:
                 if call.tool_source_reference is not None
             }
         )
+        model_step = SessionModelStep.of(turn)
         run = GraphRun(
             prepared.model_graph,
             start.saver,
@@ -135,8 +141,9 @@ class LangGraphRunner:
             context=self._context_of(turn.session_settings),
             events=ModelEventStream(turn.events),
             call_prefix=f"{turn.turn_id}-{turn.model_step_count}",
+            check_offer=lambda names: model_step.check_offer(names, prepared.tools),
         )
-        token = active_model_step.set(SessionModelStep.of(turn))
+        token = active_model_step.set(model_step)
         try:
             step = await run.run(start.graph_input)
         except (GraphRecursionError, InvalidUpdateError) as error:

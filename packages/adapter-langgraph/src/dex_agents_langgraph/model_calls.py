@@ -69,7 +69,7 @@ class ModelCallObserver(BaseCallbackHandler):
         self._usage = AgentUsage()
         self._metadata: ModelCallMetadata | None = None
         self.allows_model_calls = True
-        self.undeferred_tool: str | None = None
+        self.refusal: TurnRefusedError | None = None
         self.call_order: list[str] = []
         self.produced_ids: set[str] = set()
 
@@ -104,7 +104,8 @@ class ModelCallObserver(BaseCallbackHandler):
             message = generation.message
             prefix = f"{self._call_prefix}-{self._usage.model_calls}"
             if not (message.content or message.tool_calls or message.invalid_tool_calls):
-                raise EmptyReplyError
+                self.refusal = EmptyReplyError()
+                raise self.refusal
             repair_message(message, streamed.calls() if streamed else (), prefix)
             self.produced_ids.add(message.id or "")
             self.call_order += [call["id"] or "" for call in message.tool_calls]
@@ -115,8 +116,8 @@ class ModelCallObserver(BaseCallbackHandler):
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, **_: Any) -> None:
         """Stop a tool that was not deferred."""
         name = (serialized or {}).get("name") or "?"
-        self.undeferred_tool = name
-        raise UndeferredToolError(name)
+        self.refusal = UndeferredToolError(name)
+        raise self.refusal
 
 
 class FurtherModelCallGate(AsyncCallbackHandler):
@@ -126,18 +127,30 @@ class FurtherModelCallGate(AsyncCallbackHandler):
 
     Args:
         observer: Says whether the step may still call a model.
+        check_offer: Given the names of the tools that a model call offers; raises where the session allows none of it.
     """
 
     raise_error = True
 
-    def __init__(self, observer: ModelCallObserver) -> None:
+    def __init__(self, observer: ModelCallObserver, check_offer: Callable[[set[str]], None]) -> None:
         self._observer = observer
+        self._check_offer = check_offer
 
     async def on_chat_model_start(
-        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **_: Any
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        invocation_params: dict[str, Any] | None = None,
+        **_: Any,
     ) -> None:
         """Stop it."""
         self._check()
+        try:
+            self._check_offer(_tool_names((invocation_params or {}).get("tools")))
+        except TurnRefusedError as error:
+            self._observer.refusal = error
+            raise
 
     async def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **_: Any) -> None:
         """Stop it."""
@@ -146,6 +159,13 @@ class FurtherModelCallGate(AsyncCallbackHandler):
     def _check(self) -> None:
         if not self._observer.allows_model_calls:
             raise FurtherModelCall
+
+
+def _tool_names(tools: Any) -> set[str]:
+    """Names in any provider's form of tools."""
+    offered = [tool for tool in tools or () if isinstance(tool, dict)]
+    names = (tool.get("name") or (tool.get("function") or {}).get("name") for tool in offered)
+    return {name for name in names if isinstance(name, str)}
 
 
 def model_call_usage(message: AIMessage | None) -> AgentUsage:

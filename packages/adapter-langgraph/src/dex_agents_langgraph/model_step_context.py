@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
-from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentTurnContext, InteractionMode
+from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentTurnContext, InteractionMode, TurnRefusedError
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents.session.plans import build_plan_note
 
@@ -67,6 +67,25 @@ class SessionModelStep:
         if self.is_planning:
             return [tool for tool in built_in if tool.name == WRITE_TODOS]
         return [*(tool for tool in tools if not _is_session_tool(tool)), *built_in]
+
+    def check_offer(self, names: Collection[str], own_tools: Collection[str]) -> None:
+        """Check what a model call offers in a planning turn.
+
+        Args:
+            names: The names of the offered tools.
+            own_tools: The names of the graph's own tools.
+
+        Raises:
+            TurnRefusedError: A tool of the graph is offered, or `write_todos` is not; says what to do.
+        """
+        if not self.is_planning or not names:
+            return  # a call without tools is for text alone, such as a summary
+        own = sorted(name for name in names if name in own_tools and name not in self.built_in_tools)
+        if own or WRITE_TODOS not in names:
+            wrong = f"the graph offers its model {', '.join(own)}" if own else f"the graph does not offer {WRITE_TODOS}"
+            raise TurnRefusedError(
+                f"{wrong} in a planning turn; give the agent SessionToolsMiddleware(), or bind offered_tools(TOOLS)"
+            )
 
 
 active_model_step: contextvars.ContextVar[SessionModelStep | None] = contextvars.ContextVar(
