@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,12 @@ from langgraph.types import Command, Interrupt
 
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
 from dex_agents_langgraph.event_stream import ModelEventStream
-from dex_agents_langgraph.model_calls import FurtherModelCall, FurtherModelCallGate, ModelCallObserver
+from dex_agents_langgraph.model_calls import (
+    FurtherModelCall,
+    FurtherModelCallGate,
+    ModelCallCheck,
+    ModelCallObserver,
+)
 from dex_agents_langgraph.private_names import delta_snapshot, unwrap_delta_snapshot
 from dex_agents_langgraph.tool_deferral import HELD_CALLS, HeldCall, ToolDeferral, active_deferral
 from dex_agents_langgraph.user_interrupts import approval_decisions
@@ -56,7 +61,7 @@ class GraphRun:
         context: The run's context.
         events: Where live events go.
         call_prefix: Begins the IDs of calls that have none.
-        check_offer: As in `FurtherModelCallGate`.
+        check_call: As in `FurtherModelCallGate`.
     """
 
     def __init__(
@@ -69,13 +74,13 @@ class GraphRun:
         context: Any,
         events: ModelEventStream,
         call_prefix: str,
-        check_offer: Callable[[set[str]], None],
+        check_call: ModelCallCheck,
     ) -> None:
         self._control = RunControl()
         self.observer = ModelCallObserver(self._request_drain, call_prefix)
         self._graph = graph.copy({"checkpointer": saver})
         self._deferral = deferral
-        gate = FurtherModelCallGate(self.observer, check_offer)
+        gate = FurtherModelCallGate(self.observer, check_call)
         self._config: RunnableConfig = {**config, "callbacks": [self.observer, gate]}
         self._context = context
         self._events = events

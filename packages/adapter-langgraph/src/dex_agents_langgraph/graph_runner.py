@@ -28,6 +28,7 @@ from dex_agents import (
 )
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
 from dex_agents_langgraph.checkpoint_state import CheckpointCodec
+from dex_agents_langgraph.client_retries import ClientRetryWarnings
 from dex_agents_langgraph.context_compaction import SummaryModel, select_cutoff, summarize, summary_note
 from dex_agents_langgraph.event_stream import ModelEventStream
 from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS, PreparedGraph
@@ -88,6 +89,7 @@ class LangGraphRunner:
         self._context = context
         self._make_input = make_input
         self._summary_model = summary_model
+        self._client_retries = ClientRetryWarnings()
         for tool in self._graphs.default.tools.values():
             check_tool_metadata(tool)
 
@@ -133,6 +135,11 @@ class LangGraphRunner:
             }
         )
         model_step = SessionModelStep.of(turn)
+
+        def check_call(model: Mapping[str, Any] | None, tool_names: set[str]) -> None:
+            self._client_retries.check(model)
+            model_step.check_offer(tool_names, prepared.tools)
+
         run = GraphRun(
             prepared.model_graph,
             start.saver,
@@ -141,7 +148,7 @@ class LangGraphRunner:
             context=self._context_of(turn.session_settings),
             events=ModelEventStream(turn.events),
             call_prefix=f"{turn.turn_id}-{turn.model_step_count}",
-            check_offer=lambda names: model_step.check_offer(names, prepared.tools),
+            check_call=check_call,
         )
         token = active_model_step.set(model_step)
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
@@ -17,11 +17,16 @@ __all__ = [
     "EmptyReplyError",
     "FurtherModelCall",
     "FurtherModelCallGate",
+    "ModelCallCheck",
     "ModelCallObserver",
     "UndeferredToolError",
     "model_call_metadata",
     "model_call_usage",
 ]
+
+
+ModelCallCheck: TypeAlias = Callable[[Mapping[str, Any] | None, set[str]], None]
+"""Looks at a model call before it begins: LangChain's description of the model, and the names of the offered tools."""
 
 
 class FurtherModelCall(BaseException):
@@ -127,14 +132,15 @@ class FurtherModelCallGate(AsyncCallbackHandler):
 
     Args:
         observer: Says whether the step may still call a model.
-        check_offer: Given the names of the tools that a model call offers; raises where the session allows none of it.
+        check_call: Given what LangChain says of the model and the names of the tools that a call offers; raises where
+            the session does not allow it.
     """
 
     raise_error = True
 
-    def __init__(self, observer: ModelCallObserver, check_offer: Callable[[set[str]], None]) -> None:
+    def __init__(self, observer: ModelCallObserver, check_call: ModelCallCheck) -> None:
         self._observer = observer
-        self._check_offer = check_offer
+        self._check_call = check_call
 
     async def on_chat_model_start(
         self,
@@ -147,7 +153,7 @@ class FurtherModelCallGate(AsyncCallbackHandler):
         """Stop it."""
         self._check()
         try:
-            self._check_offer(_tool_names((invocation_params or {}).get("tools")))
+            self._check_call(serialized, _tool_names((invocation_params or {}).get("tools")))
         except TurnRefusedError as error:
             self._observer.refusal = error
             raise
