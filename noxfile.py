@@ -108,6 +108,8 @@ def packaging(session: nox.Session) -> None:
 # What an adapter's tests need: its own extras, what is resolved together with it, and what only stands beside it.
 ADAPTER_EXTRAS = {"langgraph": "[langchain]"}
 ADAPTER_REQUIREMENTS = {"pydantic-ai": ["pydantic-ai-slim[anthropic,mcp,openai]"]}
+# Older versions do not say that they cannot work with releases that came after them.
+OLDER_VERSIONS_REQUIREMENTS = {"pydantic-ai": ["anthropic<1"]}
 ADAPTER_PEERS = {"langgraph": ["langgraph-checkpoint-sqlite>=3.0"]}
 # A framework's versions between the lowest and the newest one where something changed that an adapter's tests know of.
 MIDDLE_VERSIONS = {"pydantic-ai": ["pydantic-ai-slim==1.107.*", "pydantic-ai-slim==2.0.0"]}
@@ -131,6 +133,8 @@ def adapters(session: nox.Session, adapter: str, versions: str) -> None:
     tools = [*kit, "pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.112"]
     resolution = "lowest-direct" if versions == "lowest-direct" else "highest"
     chosen = [versions] if "==" in versions else []
+    if versions != "highest":
+        chosen += OLDER_VERSIONS_REQUIREMENTS.get(adapter, ())
     session.install("--resolution", resolution, *installed, *chosen)
     tools += ADAPTER_PEERS.get(adapter, ())
     session.install(*tools)

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import Agent, PromptedOutput, RunContext, ToolOutput
 from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.run import AgentRun
 from pydantic_ai_sessions import ScriptedModel, ask, call, say
 
@@ -111,6 +114,15 @@ def test_text_beside_calls_is_an_output_when_a_run_of_the_framework_takes_it(out
     native, agent = build(last)
     asyncio.run(agent.run("hello"))
     assert asyncio.run(main()) is (len(native.seen) == 1)
+
+
+def test_a_copy_of_a_model_asks_through_another_client() -> None:
+    client = AsyncOpenAI(api_key="none")
+    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(openai_client=client))
+    quiet: Any = private_names.with_client(model, client.with_options(max_retries=0))
+    assert (quiet.client.max_retries, model.client.max_retries) == (0, 2)
+    assert (quiet.model_name, quiet.base_url) == (model.model_name, model.base_url)
+    assert model.client is client
 
 
 def look() -> str:

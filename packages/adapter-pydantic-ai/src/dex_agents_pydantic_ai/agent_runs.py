@@ -20,6 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from dex_agents import BUILT_IN_TOOL_DEFINITIONS
+from dex_agents_pydantic_ai.client_retries import without_client_retries
 from dex_agents_pydantic_ai.current_tool_call import CONTEXT_METADATA_KEY, SessionContext
 from dex_agents_pydantic_ai.run_capability import SessionCapability
 
@@ -56,6 +57,19 @@ class AgentRuns:
         """The model of a session with these settings; None when the agent has none."""
         return self.agent.model if self.resolve_model is None else self.resolve_model(settings)
 
+    def _model_arguments(self, settings: Mapping[str, Any], asks_model: bool) -> dict[str, Any]:
+        """What a run is given in place of the agent's own model and settings."""
+        model = chosen = self.model(settings)
+        model_settings: dict[str, Any] = {}
+        if asks_model:
+            model, model_settings = without_client_retries(chosen)
+        arguments: dict[str, Any] = {}
+        if self.resolve_model is not None or model is not chosen:
+            arguments["model"] = model
+        if model_settings:
+            arguments["model_settings"] = model_settings
+        return arguments
+
     async def step_deps(self, context: SessionContext) -> Any:
         """The dependencies of one Step."""
         if self.deps_factory is None:
@@ -72,13 +86,26 @@ class AgentRuns:
         capability: SessionCapability,
         *,
         usage: RunUsage,
+        asks_model: bool = False,
         built_in_tools: Sequence[str] = (),
         deferred_tool_results: DeferredToolResults | None = None,
     ) -> AsyncIterator[AgentRun[Any, Any]]:
-        """A run of the agent that continues a conversation without a new prompt."""
-        arguments: dict[str, Any] = {}
-        if self.resolve_model is not None:
-            arguments["model"] = self.resolve_model(context.session_settings)
+        """A run of the agent that continues a conversation without a new prompt.
+
+        Args:
+            context: The step.
+            deps: The agent's dependencies.
+            history: The conversation.
+            capability: What the session adds to the run.
+            usage: What the turn used so far.
+            asks_model: Whether the run makes a request to the model.
+            built_in_tools: The session's own tools that the model is offered.
+            deferred_tool_results: Approvals of the call that the run is for.
+
+        Raises:
+            UserError: The model's name is of no known model, or its provider has no key.
+        """
+        arguments = self._model_arguments(context.session_settings, asks_model)
         if self.usage_limits is not None:
             arguments["usage_limits"] = self.usage_limits
         if built_in_tools:

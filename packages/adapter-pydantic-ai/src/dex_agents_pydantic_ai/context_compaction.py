@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
 
 from dex_agents import (
     AgentMessage,
@@ -25,6 +26,7 @@ from dex_agents.session.texts import (
     context_summary_omission_note,
 )
 from dex_agents_pydantic_ai.agent_runs import can_stream
+from dex_agents_pydantic_ai.client_retries import without_client_retries
 from dex_agents_pydantic_ai.conversation import previous_calls, summary_note
 from dex_agents_pydantic_ai.framework_messages import continues_previous, load_history
 from dex_agents_pydantic_ai.run_errors import refusing_hopeless_errors
@@ -110,8 +112,11 @@ async def summarize(model: Model | str | None, request: ContextSummaryRequest) -
     Raises:
         AgentRunRefusedError: The provider refuses the request for good.
     """
-    summarizer: Agent[Any, Any] = Agent(model, instructions=CONTEXT_SUMMARY_INSTRUCTIONS)
     with refusing_hopeless_errors():
+        asked, settings = without_client_retries(model)
+        summarizer: Agent[Any, Any] = Agent(
+            asked, instructions=CONTEXT_SUMMARY_INSTRUCTIONS, model_settings=cast("ModelSettings", settings)
+        )
         history = _summary_history(request)
         async with summarizer.iter(SUMMARY_REQUEST_TEXT, message_history=history, infer_name=False) as run:
             node: Any = run.next_node

@@ -77,6 +77,7 @@ class ModelStep:
                 with_system_prompts(given.history, prompts),
                 capability,
                 usage=self._usage,
+                asks_model=True,
                 built_in_tools=given.built_in_tools,
             ) as run:
                 private_names.set_output_retries_used(run, given.state.output_retries)

@@ -1,15 +1,17 @@
 """The names of Pydantic AI that this adapter needs and that are not in its documentation, each with the reason.
 
-All of them are on `AgentRun.ctx`, which the framework's documentation uses for `node.stream(run.ctx)`. A test runs each
-of them against the installed version.
+Most are on `AgentRun.ctx`, which the framework's documentation uses for `node.stream(run.ctx)`. A test runs each of
+them against the installed version.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_ai import CallToolsNode
+from pydantic_ai.models import Model
 from pydantic_ai.tools import ToolDefinition
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "pending_messages",
     "set_output_retries_used",
     "structured_text_output",
+    "with_client",
 ]
 
 
@@ -66,3 +69,17 @@ def structured_text_output(run: Any) -> bool:
     return processor is not None and any(
         base.__name__ == "BaseObjectOutputProcessor" for base in type(processor).__mro__
     )
+
+
+def with_client(model: Model, client: Any) -> Model:
+    """A copy of a provider's model that asks through another client.
+
+    Versions of the framework without the setting `max_retries` leave no other way than another client, and a model
+    takes one only when it is made, by a provider whose class and arguments are the application's.
+    """
+    provider: Any = copy.copy(model._provider)
+    provider._client = client
+    quiet: Any = copy.copy(model)
+    quiet._provider = provider
+    assert quiet.client is client, f"{type(model).__name__} does not ask through its provider's client"
+    return quiet  # type: ignore[no-any-return]
