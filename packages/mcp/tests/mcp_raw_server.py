@@ -79,6 +79,10 @@ class RawServer:
         with self._lock, (self.directory / name).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def _runs_of(self, tool: str) -> int:
+        lines = (self.directory / "runs.jsonl").read_text().splitlines()
+        return sum(json.loads(line)["tool"] == tool for line in lines)
+
     def _on_server_discover(self, params: Mapping[str, Any], notify: object) -> dict[str, Any]:
         if self.era != MODERN:
             raise RpcError(-32601, "unknown method server/discover")
@@ -97,7 +101,14 @@ class RawServer:
             tools = json.loads((self.directory / "tools.json").read_text())
         except FileNotFoundError:
             tools = TOOLS
-        return self._complete({"tools": tools})
+        return self._complete({"tools": tools, **self._listing_fields()})
+
+    def _listing_fields(self) -> dict[str, Any]:
+        try:
+            fields: dict[str, Any] = json.loads((self.directory / "listing.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return fields
 
     def _on_tools_call(self, params: Mapping[str, Any], notify: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         name, arguments = params["name"], params.get("arguments") or {}
@@ -110,7 +121,7 @@ class RawServer:
             os._exit(3)
         key = params.get("_meta", {}).get(KEY)
         self._write("runs.jsonl", {"tool": name, "key": key, "arguments": arguments, "pid": os.getpid()})
-        if fault == "exit_after_run":
+        if fault == "exit_after_run" or (fault == "exit_after_first_run" and self._runs_of(name) == 1):
             os._exit(3)
         if fault == "internal_error":
             raise RpcError(-32603, "internal error")
@@ -270,6 +281,7 @@ class RawHttpServer:
         self.keeps_sessions = keeps_sessions
         self.sessions: set[str] = set()
         self.headers: list[dict[str, str]] = []
+        self.refusals = 0
         self.stopped = threading.Event()
         self._http = _HttpServer(("127.0.0.1", port), _Handler)
         self._http.raw = self
@@ -326,8 +338,17 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in ("silent", "hang_before_run"):
             raw.stopped.wait(60)
             return
+        if fault is not None and fault.startswith("status_twice "):
+            raw.refusals += 1
+            fault = None if raw.refusals > 2 else fault.replace("_twice", "")
         if fault is not None and fault.startswith("status "):
             self._send_status(int(fault.split()[1]))
+            return
+        if fault == "needs_region_header" and "mcp-param-region" not in raw.headers[-1]:
+            error = {"code": -32020, "message": "header mismatch"}
+            self._send(
+                400, "application/json", json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+            )
             return
         notifications: list[dict[str, Any]] = []
         response = raw.server.answer(message, notifications.append)

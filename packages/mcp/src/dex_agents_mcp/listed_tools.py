@@ -44,6 +44,14 @@ class McpTool:
     requires_task: bool = False
     parameter_headers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
+    @property
+    def name_precedence(self) -> tuple[bool, str, str]:
+        """The lowest of the tools that would be offered under one name gets it, in whatever order they are listed.
+
+        A tool whose name needed no change comes first, so that it is never taken for another one.
+        """
+        return (self.name != f"{self.server_name}__{self.mcp_name}", self.server_name, self.mcp_name)
+
 
 class UnusableToolError(ValueError):
     """A server listed something that cannot be offered; says what."""

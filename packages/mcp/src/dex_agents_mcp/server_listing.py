@@ -142,9 +142,13 @@ class ServerListing:
             except UnusableToolError as error:
                 self._warn_once(str(error))
                 continue
-            first = tools.setdefault(tool.name, tool)
-            if first is not tool:
-                self._warn_once(f"tool {tool.mcp_name!r} would be offered as {tool.name} like {first.mcp_name!r}")
+            other = tools.get(tool.name)
+            if other is None:
+                tools[tool.name] = tool
+                continue
+            taken_by, left_out = sorted((other, tool), key=lambda found: found.name_precedence)
+            tools[tool.name] = taken_by
+            self._warn_once(f"tool {left_out.mcp_name!r} would be offered as {tool.name} like {taken_by.mcp_name!r}")
         return tuple(tools.values())
 
     def _warn_once(self, problem: str) -> None:

@@ -123,9 +123,12 @@ class McpToolSource:
         """The tools of the latest listing, without any I/O; none of a server that was never listed."""
         tools: dict[str, McpTool] = {}
         for tool in (tool for listing in self._listings for tool in listing.tools):
-            first = tools.setdefault(tool.name, tool)
-            if first is not tool:
-                self._report_collision(first, tool)
+            other = tools.get(tool.name)
+            if other is None:
+                tools[tool.name] = tool
+                continue
+            tools[tool.name], left_out = sorted((other, tool), key=lambda found: found.name_precedence)
+            self._report_collision(tools[tool.name], left_out)
         for tool in self._own_tools:
             if tools.setdefault(tool.name, tool) is not tool:
                 self._report_collision(tools[tool.name], tool)
