@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dex_agents import AgentSessionClient, AgentToolCallRecord, StreamedAgentEvent, ToolPolicy
 from dex_agents.session.persistence import AGENT_EVENTS, AGENT_TOOL_CALLS
 from dex_agents_mcp import McpHttpServer, McpServer, McpSourceOptions, McpStdioServer, McpToolSource
@@ -26,7 +28,18 @@ from dex_flow.embedded import EmbeddedEngine
 
 from .mcp_raw_server import RawHttpServer, RawServer
 
-__all__ = ["SERVER_NAME", "WAIT_SECONDS", "McpSession", "RawPeer", "call", "mcp_session", "raw_peer", "say", "script"]
+__all__ = [
+    "SERVER_NAME",
+    "WAIT_SECONDS",
+    "ListingClock",
+    "McpSession",
+    "RawPeer",
+    "call",
+    "mcp_session",
+    "raw_peer",
+    "say",
+    "script",
+]
 
 SERVER_NAME = "s"
 WAIT_SECONDS = 60.0
@@ -59,7 +72,7 @@ class RawPeer:
         self.transport = transport
         self._keeps_sessions = keeps_sessions
         self.http: RawHttpServer | None = None
-        self._port = 0
+        self.port = 0
         if transport == "http":
             self.start()
 
@@ -67,9 +80,9 @@ class RawPeer:
         """Listen, on the same port as before."""
         assert self.http is None
         self.http = RawHttpServer(
-            RawServer(self.directory, self.era), keeps_sessions=self._keeps_sessions, port=self._port
+            RawServer(self.directory, self.era), keeps_sessions=self._keeps_sessions, port=self.port
         )
-        self._port = self.http.port
+        self.port = self.http.port
 
     def stop(self) -> None:
         """Stop listening, and forget every protocol session."""
@@ -80,7 +93,7 @@ class RawPeer:
     def config(self, name: str = SERVER_NAME, **fields: Any) -> McpServer:
         """The server's configuration."""
         if self.transport == "http":
-            return McpHttpServer(name=name, url=f"http://127.0.0.1:{self._port}/mcp", **fields)
+            return McpHttpServer(name=name, url=f"http://127.0.0.1:{self.port}/mcp", **fields)
         args = ["-I", "-S", str(PROGRAM), str(self.directory), self.era]
         return McpStdioServer(name=name, command=sys.executable, args=args, **fields)
 
@@ -128,6 +141,20 @@ class RawPeer:
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in text.splitlines()]
+
+
+class ListingClock:
+    """The clock of listings, which stands still until time passes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 1_000.0
+        monkeypatch.setattr("dex_agents_mcp.server_listing.time", self)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def pass_time(self, duration: timedelta) -> None:
+        self._now += duration.total_seconds()
 
 
 @contextlib.contextmanager

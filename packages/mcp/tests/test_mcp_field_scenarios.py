@@ -17,23 +17,9 @@ from dex_agents.testing import poll_until
 from dex_agents_mcp import McpToolSource
 
 from .mcp_raw_server import LEGACY, MODERN
-from .mcp_scene import PATIENT, call, mcp_session, raw_peer, script
+from .mcp_scene import PATIENT, ListingClock, call, mcp_session, raw_peer, script
 
 OFFERED = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class ListingClock:
-    """The clock of listings, which stands still until time passes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._now = 1_000.0
-        monkeypatch.setattr("dex_agents_mcp.server_listing.time", self)
-
-    def monotonic(self) -> float:
-        return self._now
-
-    def pass_time(self, duration: timedelta) -> None:
-        self._now += duration.total_seconds()
 
 
 def is_warning_about(entry: logging.LogRecord, server: str) -> bool:
