@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from pydantic_ai.messages import RetryPromptPart, ToolReturnPart
 from pydantic_ai_sessions import SESSION_ID, LiveSession, ScriptedModel, ask, call, live_session, say
 
 from dex_agents import TurnRefusedError
-from dex_agents_pydantic_ai import IncompatibleFrameworkVersionError, framework_messages
+from dex_agents_pydantic_ai import IncompatibleFrameworkVersionError, framework_messages, run_state
 from dex_agents_pydantic_ai.framework_messages import FRAMEWORK_VERSION, decode_messages, encode_message
 from dex_agents_pydantic_ai.run_state import RunState, decode_run_state
 
@@ -76,12 +78,45 @@ def _check(error_type: str, message: str) -> None:
 
 
 async def _events_to_the_failure(session: LiveSession) -> list[str]:
-    events = []
+    return [event.type async for event in _events(session)]
+
+
+async def _events(session: LiveSession) -> AsyncIterator[Any]:
     async for event in session.client.stream_events(SESSION_ID):
-        events.append(event.type)
+        yield event
         if event.type == "turn_failed":
             break
-    return events
+
+
+def test_a_tool_is_not_run_when_the_state_of_its_turn_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        script = ScriptedModel(ask(call("look")), say("back"))
+        agent = Agent(script.model)
+        attempts: list[str] = []
+
+        @agent.tool_plain
+        def look() -> str:
+            attempts.append("run")
+            return "seen"
+
+        monkeypatch.setattr(run_state, "FORMAT_VERSION", 0)  # so that what this release writes is too new for it
+        async with live_session(tmp_path, agent) as session:
+            error_type, message = await session.fail("hi")
+            events = [event async for event in _events(session)]
+            monkeypatch.undo()
+            assert await session.say("again") == "back"
+        assert error_type == "IncompatibleFrameworkVersionError"
+        assert f"Pydantic AI {FRAMEWORK_VERSION} wrote" in message
+        (ended,) = [event.payload for event in events if event.type == "tool_call_finished"]
+        assert ended["status"] == "failed"
+        # The call has its result, or the model's provider would refuse the conversation for good.
+        (result,) = script.results()
+        assert (result.tool_call_id, "IncompatibleFrameworkVersionError" in result.content) == ("call_look", True)
+        assert attempts == []
+
+    asyncio.run(scenario())
 
 
 def test_the_error_ends_a_turn_instead_of_being_retried() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -19,7 +20,12 @@ from dex_agents.session.sanitizer import sanitize_text
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 from dex_agents_pydantic_ai.context_compaction import compaction_cutoff, input_tokens, summarize
 from dex_agents_pydantic_ai.conversation import previous_calls, step_input
-from dex_agents_pydantic_ai.framework_messages import NO_TIME, StoredItem, encode_item
+from dex_agents_pydantic_ai.framework_messages import (
+    NO_TIME,
+    IncompatibleFrameworkVersionError,
+    StoredItem,
+    encode_item,
+)
 from dex_agents_pydantic_ai.model_step import ModelStep
 from dex_agents_pydantic_ai.output_settlement import settle_outputs, unsettled_outputs
 from dex_agents_pydantic_ai.run_state import decode_run_state
@@ -81,8 +87,14 @@ class PydanticAIRunner:
 
     def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
         """The results of the calls whose response is stored, so that the transcript stays complete."""
-        state = decode_run_state(turn.framework_run_state)
         calls = previous_calls(turn)
         if not calls:
             return ()
-        return (*result_messages(calls, state.call_ids), *unsettled_outputs(turn, state))
+        call_ids: Sequence[str] = [call.provider_tool_call_id or call.tool_call_id for call in calls]
+        try:
+            state = decode_run_state(turn.framework_run_state)
+            call_ids = state.call_ids
+            return (*result_messages(calls, call_ids), *unsettled_outputs(turn, state))
+        except IncompatibleFrameworkVersionError:
+            # The turn ends because of it. A call without a result would spoil the session for later turns too.
+            return tuple(result_messages(calls, call_ids, texts_only=True))

@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
+from pydantic_ai.usage import RunUsage
 from pydantic_graph import End
 
 from dex_agents import (
@@ -33,7 +34,7 @@ from dex_agents.session.texts import unknown_tool_text
 from dex_agents_pydantic_ai import private_names
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 from dex_agents_pydantic_ai.current_tool_call import CONTEXT_METADATA_KEY, SessionContext, tool_call_context
-from dex_agents_pydantic_ai.framework_messages import decode_messages
+from dex_agents_pydantic_ai.framework_messages import IncompatibleFrameworkVersionError, decode_messages
 from dex_agents_pydantic_ai.run_capability import SessionCapability
 from dex_agents_pydantic_ai.run_errors import error_text
 from dex_agents_pydantic_ai.run_state import RunState, decode_run_state
@@ -88,8 +89,13 @@ async def execute_tool_call(runs: AgentRuns, call: DeferredToolExecution) -> Def
         EnqueuedMessagesError: The tool called `ctx.enqueue`.
         Exception: Whatever else the tool raised; its effect decides what follows.
     """
-    state = decode_run_state(call.framework_run_state)
     reference = decode_reference(call.tool_call.tool_source_reference)
+    try:
+        state = decode_run_state(call.framework_run_state)
+        usage, history = state.run_usage(), _history(call, reference)
+    except IncompatibleFrameworkVersionError as error:
+        # The tool was not run. The turn's next model step says the same, and ends the turn.
+        raise ToolExecutionError(error_text(error)) from error
     context = SessionContext(
         flow_id=call.flow_id,
         turn_id=call.turn_id,
@@ -104,7 +110,7 @@ async def execute_tool_call(runs: AgentRuns, call: DeferredToolExecution) -> Def
     if answered is not None:
         return answered
     with tool_call_context(context):
-        return await _run(runs, call, context, state, reference)
+        return await _run(runs, call, context, state, reference, usage, history)
 
 
 async def _run(
@@ -113,6 +119,8 @@ async def _run(
     context: SessionContext,
     state: RunState,
     reference: ToolReference,
+    usage: RunUsage,
+    history: Sequence[ModelMessage],
 ) -> DeferredToolOutcome:
     name, call_id = call.tool_call.tool_name, call.tool_call.tool_call_id
     capability = SessionCapability(
@@ -123,9 +131,9 @@ async def _run(
     async with runs.open(
         context,
         deps,
-        _history(call, reference),
+        history,
         capability,
-        usage=state.run_usage(),
+        usage=usage,
         deferred_tool_results=_approval(call, context, reference),
     ) as run:
         node: Any = run.next_node

@@ -139,17 +139,23 @@ def decode_tool_result(text: str | None) -> StoredToolResult | None:
     return None if text is None else _decoder.decode(text)
 
 
-def result_messages(calls: Iterable[AgentToolCall], call_ids: Sequence[str]) -> list[FrameworkMessage]:
+def result_messages(
+    calls: Iterable[AgentToolCall], call_ids: Sequence[str], *, texts_only: bool = False
+) -> list[FrameworkMessage]:
     """One message per final call, in call order; together they are one request of the framework.
 
     Args:
         calls: The calls of one response, in call order.
         call_ids: Their IDs in that response.
+        texts_only: Whether to leave out what only the framework's own form of a result says.
 
     Raises:
         IncompatibleFrameworkVersionError: A version wrote a result that the installed one cannot read.
     """
-    answers = [(call, _answer(call, call_id)) for call, call_id in zip(calls, call_ids, strict=True)]
+    answers = [
+        (call, (_text_answer(call, call_id),) if texts_only else _answer(call, call_id))
+        for call, call_id in zip(calls, call_ids, strict=True)
+    ]
     # As in a run of the framework, what tools add to their results follows all of the results.
     added = [part for _, (_, *rest) in answers for part in rest]
     messages = []
@@ -167,12 +173,16 @@ def result_messages(calls: Iterable[AgentToolCall], call_ids: Sequence[str]) -> 
     return messages
 
 
+def _text_answer(call: AgentToolCall, call_id: str) -> ModelRequestPart:
+    return return_part(call.tool_name, tool_result_text(call), call_id, _OUTCOMES[call.status])
+
+
 def _answer(call: AgentToolCall, call_id: str) -> tuple[ModelRequestPart, ...]:
     """The call's part, and what the tool adds behind it."""
     text = tool_result_text(call)
     stored = decode_tool_result(call.framework_result)
     if stored is None or not stored.request:
-        return (return_part(call.tool_name, text, call_id, _OUTCOMES[call.status]),)
+        return (_text_answer(call, call_id),)
     (request,) = decode_messages(stored.request, [stored.pydantic_ai])
     part, *added = request.parts
     assert isinstance(part, ToolReturnPart | RetryPromptPart)
