@@ -350,6 +350,12 @@ class _Handler(BaseHTTPRequestHandler):
                 400, "application/json", json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
             )
             return
+        if fault == "echo_secrets":
+            said = f"{self.path} and {raw.headers[-1].get('authorization')} are not welcome"
+            error = {"code": -32602, "message": said}
+            refusal = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            self._send(200, "application/json", refusal.encode())
+            return
         notifications: list[dict[str, Any]] = []
         response = raw.server.answer(message, notifications.append)
         body = json.dumps(response).encode()

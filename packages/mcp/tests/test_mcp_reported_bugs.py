@@ -335,47 +335,48 @@ def test_the_trace_of_a_call_reaches_the_server(tmp_path: Path, transport: str, 
     played(scenario)
 
 
-def secret_servers(peer: RawPeer) -> list[McpServer]:
-    return [
-        McpHttpServer(
-            name="s",
-            url=f"http://ada:hunter2-password@127.0.0.1:{peer.port}/mcp?key=hunter2-query",
-            headers=lambda: SECRET,
-        ),
-        McpHttpServer(name="s", url=f"http://127.0.0.1:{peer.port}/mcp?key=hunter2-query", headers=SECRET),
-        McpStdioServer(
-            name="s",
-            command="sh",
-            args=["-c", 'echo "no $TOKEN" >&2; exit 3'],
-            env={"TOKEN": "hunter2-environment"},
-        ),
-    ]
+SECRET_HEADERS = {"authorization": "Bearer hunter2-header"}
 
 
-SECRET = {"authorization": "Bearer hunter2-header"}
-
-
-@pytest.mark.parametrize("number", range(3), ids=["url and made headers", "url and headers", "environment"])
-def test_secrets_of_a_server_stand_in_no_error_log_record_or_repr(
-    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("headers", [SECRET_HEADERS, lambda: SECRET_HEADERS], ids=["fixed", "made"])
+@pytest.mark.parametrize("methods", ["*", "tools/call"], ids=["listing", "call"])
+def test_secrets_that_an_http_server_says_stand_in_no_log_event_result_or_repr(
+    tmp_path: Path, headers: Any, methods: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="dex_agents_mcp")
 
     async def scenario() -> None:
         with raw_peer(tmp_path / "peer", MODERN, "http") as peer:
-            server = secret_servers(peer)[number]
-            assert "hunter2" not in repr(server)
-            peer.set_fault("status 503", "*")
-            async with mcp_session(tmp_path, [server], script([call("s__look")])) as session:
-                await session.turn()
-                events = await session.events()
-                assert "hunter2" not in "".join(str(event.payload) for event in events)
-                assert "hunter2" not in "".join(session.results())
-        logged = "".join(entry.getMessage() for entry in caplog.records if entry.name == "dex_agents_mcp")
-        assert "the tools of the MCP server 's' are not offered" in logged
-        assert "hunter2" not in logged
+            url = f"http://ada:hunter2-password@127.0.0.1:{peer.port}/mcp?key=hunter2-query"
+            server = McpHttpServer(name="s", url=url, headers=headers, protocol="2026-07-28")
+            await check_secrets(tmp_path, server, lambda: peer.set_fault("echo_secrets", methods), caplog)
 
     asyncio.run(scenario())
+
+
+def test_secrets_that_a_process_writes_stand_in_no_log_event_result_or_repr(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    args = ["-c", 'echo "no $TOKEN" >&2; exit 3']
+    server = McpStdioServer(name="s", command="sh", args=args, env={"TOKEN": "hunter2-environment"})
+    asyncio.run(check_secrets(tmp_path, server, lambda: None, caplog))
+    assert "it wrote: no [redacted]" in caplog.text
+
+
+async def check_secrets(
+    directory: Path, server: McpServer, break_it: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "hunter2" not in repr(server)
+    break_it()
+    async with mcp_session(directory, [server], script([call("s__look")])) as session:
+        assert await session.turn() == [("s__look", "failed")]
+        assert "hunter2" not in "".join(str(event.payload) for event in await session.events())
+        assert "hunter2" not in "".join(session.results())
+        messages = (await session.client.get_agent_snapshot("s")).messages
+        assert "hunter2" not in "".join(str(message) for message in messages)
+        logged = [entry.getMessage() for entry in caplog.records if entry.name.startswith("dex_agents")]
+        assert "hunter2" not in "".join(logged)
+        assert "[redacted]" in "".join([*session.results(), *logged])
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
