@@ -17,9 +17,10 @@ import pytest
 from dex_agents import QuestionAnswer, ToolEffect, ToolExecutionError, ToolInputRequested, ToolPolicy
 from dex_agents.testing import poll_until
 from dex_agents_mcp import McpHttpServer, McpServer, McpStdioServer, McpToolCallInterruptedError, McpToolSource
+from dex_agents_stepwise import AgentDefinition, ScriptedModelClient
 
 from .mcp_raw_server import LEGACY, MODERN
-from .mcp_scene import PATIENT, ListingClock, RawPeer, call, mcp_session, raw_peer, script
+from .mcp_scene import PATIENT, ListingClock, call, mcp_session, raw_peer, script
 
 PEERS = [("stdio", MODERN), ("stdio", LEGACY), ("http", MODERN), ("http", LEGACY)]
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -436,3 +437,19 @@ def test_a_call_that_was_lost_is_told_from_one_that_was_never_sent(tmp_path: Pat
             assert len(peer.runs("act")) == 1
 
     played(scenario)
+
+
+def test_a_policy_for_a_name_that_no_server_could_list_is_refused() -> None:
+    servers = [
+        McpStdioServer(name="crm", command="crm"),
+        McpStdioServer(name="files", command="files", allowed_tools=["read.file"]),
+    ]
+    source = McpToolSource(servers, resource_and_prompt_tools_enabled=True)
+    known = ("crm__find", "files__read_file", "mcp_read_resource")
+    unknown = ("cmr__find", "crm_find", "find", "files__write_file", "mcp_read_resources")
+    assert [name for name in (*known, *unknown) if source.could_offer(name)] == list(known)
+    fields: dict[str, Any] = {"name": "a", "instructions": "", "model": ScriptedModelClient(script([]))}
+    AgentDefinition(**fields, tool_sources=[source], tool_policies=dict.fromkeys(known, ToolPolicy()))
+    for name in unknown:
+        with pytest.raises(ValueError, match="no tool named"):
+            AgentDefinition(**fields, tool_sources=[source], tool_policies={name: ToolPolicy()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,8 @@ def test_the_report_is_started_once_polled_and_cancelled(runner: StepwiseAgentRu
     for _ in range(2):
         asyncio.run(runner.cancel_tool_task(task_cancellation(tool_call("build_report", task_id=started.task_id))))
     assert example["reports"].jobs == {}
+
+
+@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(AgentDefinition)])
+def test_every_field_of_the_definition_is_in_the_table(option: str) -> None:
+    assert f"\n| `{option}` | " in README.read_text(encoding="utf-8")

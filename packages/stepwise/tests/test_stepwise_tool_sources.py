@@ -287,3 +287,17 @@ def test_sources_must_be_sources_with_names_of_their_own() -> None:
     with pytest.raises(ValueError, match="no tool named"):
         AgentDefinition(**fields, tool_policies={"find": ToolPolicy()})
     AgentDefinition(**fields, tool_sources=[Source()], tool_policies={"find": ToolPolicy()})
+
+
+def test_a_policy_for_a_name_that_no_source_could_ever_list_is_refused() -> None:
+    class PrefixedSource(Source):
+        def could_offer(self, tool_name: str) -> bool:
+            return tool_name.startswith("crm__")
+
+    fields: dict[str, Any] = {"name": "a", "instructions": "", "model": ScriptedModelClient(script())}
+    prefixed = PrefixedSource()
+    AgentDefinition(**fields, tool_sources=[prefixed], tool_policies={"crm__find": ToolPolicy()})
+    with pytest.raises(ValueError, match="no tool named 'cmr__find'"):
+        AgentDefinition(**fields, tool_sources=[prefixed], tool_policies={"cmr__find": ToolPolicy()})
+    says_nothing = Source(source_name="other")
+    AgentDefinition(**fields, tool_sources=[prefixed, says_nothing], tool_policies={"cmr__find": ToolPolicy()})

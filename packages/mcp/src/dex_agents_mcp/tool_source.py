@@ -40,6 +40,7 @@ from dex_agents_mcp.server_configs import McpServer, check_servers
 from dex_agents_mcp.server_listing import ServerListing
 from dex_agents_mcp.source_options import McpSourceOptions
 from dex_agents_mcp.tool_calls import run_call
+from dex_agents_mcp.tool_names import offered_tool_name
 from dex_agents_mcp.tool_references import ToolReference, decode_reference, encode_reference, reference_of
 from dex_agents_mcp.tool_task_polls import poll_task, stop_task
 
@@ -138,6 +139,19 @@ class McpToolSource:
     def declared_tool_names(self) -> tuple[str, ...]:
         """Names that every listing has."""
         return tuple(tool.name for tool in self._own_tools)
+
+    def could_offer(self, tool_name: str) -> bool:
+        """Whether a listing could ever have a tool of this name: one of the source's own, or `<server>__<tool>`."""
+        if tool_name in self.declared_tool_names():
+            return True
+        servers = [
+            client.server for client in self._clients.values() if tool_name.startswith(f"{client.server.name}__")
+        ]
+        return any(
+            server.allowed_tools is None
+            or any(offered_tool_name(server.name, allowed) == tool_name for allowed in server.allowed_tools)
+            for server in servers
+        )
 
     def tool_policies(self) -> dict[str, ToolPolicy]:
         """A policy with the effect of every known tool, for an adapter's `tool_policies`; call `list_tools` first."""

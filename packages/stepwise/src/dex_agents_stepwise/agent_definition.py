@@ -21,7 +21,7 @@ from dex_agents import (
 from dex_agents.session.built_in_tools import WRITE_TODOS
 from dex_agents_stepwise.function_tools import FunctionTool
 from dex_agents_stepwise.model_client import ModelClient, ModelSettings
-from dex_agents_stepwise.tool_sources import ToolSource
+from dex_agents_stepwise.tool_sources import ToolSource, could_offer
 
 __all__ = [
     "DEFAULT_MAX_MODEL_CALLS_PER_TURN",
@@ -251,8 +251,9 @@ class AgentDefinition:
                 raise ValueError(
                     f"AgentDefinition.tool_policies[{name!r}] is for a built-in tool, whose policy is fixed; remove it"
                 )
-            # What a source lists is not known yet.
-            if not self.tool_sources and all(tool.name != name for tool in self.tools):
+            if all(tool.name != name for tool in self.tools) and not any(
+                could_offer(source, name) for source in self.tool_sources
+            ):
                 raise ValueError(f"AgentDefinition.tool_policies: the agent has no tool named {name!r}")
         try:
             object.__setattr__(self, "default_tool_effect", ToolEffect(self.default_tool_effect))

@@ -23,7 +23,14 @@ from dex_agents import (
 )
 from dex_agents_stepwise.model_client import ModelToolCall, ModelToolDefinition
 
-__all__ = ["AgentToolSources", "ListedSourceTool", "ListedTool", "ToolSource", "UnknownToolSourceError"]
+__all__ = [
+    "AgentToolSources",
+    "ListedSourceTool",
+    "ListedTool",
+    "ToolSource",
+    "UnknownToolSourceError",
+    "could_offer",
+]
 
 logger = logging.getLogger("dex_agents_stepwise")
 
@@ -58,7 +65,8 @@ class ToolSource(Protocol[Tool]):
     """Lists tools in every model step and runs their calls; `dex_agents_mcp.McpToolSource` is one.
 
     A source may also define `cancel_tool_task(cancellation)`, which stops a remote task; `declared_tool_names()`, names
-    that it always lists; and `cached_tools()`, its latest listing without I/O. Its tools are `ListedTool` values.
+    that it always lists; `could_offer(tool_name)`, whether it could ever list a name, without which it could list any;
+    and `cached_tools()`, its latest listing without I/O. Its tools are `ListedTool` values.
     """
 
     @property
@@ -83,6 +91,12 @@ class ToolSource(Protocol[Tool]):
     async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
         """Ask once how a task is, as `ToolTaskPoller.poll_tool_task` does."""
         ...
+
+
+def could_offer(source: ToolSource[Any], tool_name: str) -> bool:
+    """Whether a source could ever list a tool of this name; true of one that does not say."""
+    says = getattr(source, "could_offer", None)
+    return True if says is None else bool(says(tool_name))
 
 
 class UnknownToolSourceError(LookupError):
