@@ -1,18 +1,13 @@
 """Runs one Step of the hopping test's session and is killed: a program, and the graph that it and the test build.
 
-`python langgraph_step_program.py INPUT OUTPUT`: pickled snapshots and outcomes of the session's own values.
+`python langgraph_step_program.py REQUEST OUTCOME`, as `dex_agents.testing.run_step_program` has it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import os
-import pickle
 import signal
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 from langchain.agents import AgentState, create_agent
@@ -26,9 +21,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command, interrupt
 
-from dex_agents import DeferredToolExecution
-from dex_agents.execution.model_step import build_turn_context
-from dex_agents.session.ingress import model_step_outcome, tool_outcome
+from dex_agents.testing import run_step_program
 from dex_agents_langgraph import LangGraphRunner, current_session_tool_call
 
 LOG = "HOPPING_LOG"
@@ -151,50 +144,11 @@ def build_graph(saver: Any = None) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-class _NoEvents:
-    def write_text_delta(self, text: str) -> None: ...
-
-    def write_reasoning_delta(self, text: str) -> None: ...
-
-    def write_event(self, type: str, payload: Any) -> None: ...
-
-
-async def _drop(text: str) -> None: ...
-
-
-async def run_step(kind: str, snapshot: Any) -> Any:
-    """The outcome of one Step's `run`."""
-    runner = LangGraphRunner(build_graph())
-    activity: Any = SimpleNamespace(flow_id="session", attempt=1, step_execution_id=1, deadline=None)
-    events = _NoEvents()
-    if kind == "model":
-        turn = build_turn_context(activity, snapshot, events, lambda: None)
-        return model_step_outcome(await runner.run_model_step(turn), snapshot.options)
-    call = DeferredToolExecution(
-        flow_id="session",
-        turn_id=snapshot.turn_id,
-        tool_call=snapshot.record.to_tool_call(),
-        idempotency_key=snapshot.idempotency_key,
-        attempt=1,
-        step_execution_id=1,
-        events=events,
-        heartbeat=lambda: None,
-        save_heartbeat_checkpoint=_drop,
-        input_answers=snapshot.record.input_answers,
-        framework_run_state=snapshot.framework_run_state,
-        messages=snapshot.messages,
-    )
-    outcome = await runner.execute_deferred_tool_call(call)
-    return tool_outcome(outcome, snapshot.record.tool_name, snapshot.options)
-
-
-def main() -> None:
-    """Run the Step of the file named first, write its outcome into the one named second, and die."""
-    kind, snapshot = pickle.loads(Path(sys.argv[1]).read_bytes())
-    outcome = asyncio.run(run_step(kind, snapshot))
-    Path(sys.argv[2]).write_bytes(pickle.dumps(outcome))
-    os.kill(os.getpid(), signal.SIGKILL)
+def build_runner() -> LangGraphRunner:
+    """The runner of one process."""
+    return LangGraphRunner(build_graph())
 
 
 if __name__ == "__main__":
-    main()
+    run_step_program(build_runner)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,24 +1,17 @@
 """Runs one Step of the hopping test's session and ends: a program, and the agent that it and the test build.
 
-`python openai_agents_step_program.py INPUT OUTPUT`: pickled snapshots and outcomes of the session's own values.
+`python openai_agents_step_program.py REQUEST OUTCOME`, as `dex_agents.testing.run_step_program` has it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import pickle
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from agents import Agent, RunContextWrapper, ToolOutputImage, function_tool, handoff, set_tracing_disabled
 from agents.version import __version__ as sdk_version
 
-from dex_agents import DeferredToolExecution
-from dex_agents.execution.model_step import build_turn_context
-from dex_agents.session.ingress import model_step_outcome, tool_outcome
+from dex_agents.testing import run_step_program
 from dex_agents_openai_agents import OpenAIAgentsRunner, current_tool_call
 from dex_agents_openai_agents.testing import ScriptedModel, SeenRequest, call_item, reasoning_item, text_item
 
@@ -93,47 +86,10 @@ def build_agent() -> tuple[Agent[Any], ScriptedModel]:
     return triage, model
 
 
-class _NoEvents:
-    def write_text_delta(self, text: str) -> None: ...
-
-    def write_reasoning_delta(self, text: str) -> None: ...
-
-    def write_event(self, type: str, payload: Any) -> None: ...
-
-
-async def _drop(text: str) -> None: ...
-
-
-async def run_step(kind: str, snapshot: Any) -> Any:
-    """The outcome of one Step's `run`."""
-    runner = OpenAIAgentsRunner(build_agent()[0], context_factory=lambda step: step.flow_id)
-    activity: Any = SimpleNamespace(flow_id="session", attempt=1, step_execution_id=1, deadline=None)
-    events = _NoEvents()
-    if kind == "model":
-        turn = build_turn_context(activity, snapshot, events, lambda: None)
-        return model_step_outcome(await runner.run_model_step(turn), snapshot.options)
-    call = DeferredToolExecution(
-        flow_id="session",
-        turn_id=snapshot.turn_id,
-        tool_call=snapshot.record.to_tool_call(),
-        idempotency_key=snapshot.idempotency_key,
-        attempt=1,
-        step_execution_id=1,
-        events=events,
-        heartbeat=lambda: None,
-        save_heartbeat_checkpoint=_drop,
-        framework_run_state=snapshot.framework_run_state,
-    )
-    outcome = await runner.execute_deferred_tool_call(call)
-    return tool_outcome(outcome, snapshot.record.tool_name, snapshot.options)
-
-
-def main() -> None:
-    """Run the Step of the file named first, and write its outcome into the one named second."""
-    kind, snapshot = pickle.loads(Path(sys.argv[1]).read_bytes())
-    outcome = asyncio.run(run_step(kind, snapshot))
-    Path(sys.argv[2]).write_bytes(pickle.dumps(outcome))
+def build_runner() -> OpenAIAgentsRunner:
+    """The runner of one process."""
+    return OpenAIAgentsRunner(build_agent()[0], context_factory=lambda step: step.flow_id)
 
 
 if __name__ == "__main__":
-    main()
+    run_step_program(build_runner)

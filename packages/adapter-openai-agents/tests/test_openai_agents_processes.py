@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pickle
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -17,44 +15,32 @@ from typing import Any
 import openai_agents_step_program
 import pytest
 from agents import Runner
-from openai_agents_step_program import build_agent
+from openai_agents_step_program import build_agent, build_runner
 
-from dex_agents.session.step_types import CALL_SINGLE_ATTEMPT_TOOL, CALL_TOOL, RUN_MODEL
-from dex_agents.testing import SessionDriver
-from dex_agents_openai_agents import OpenAIAgentsRunner
+from dex_agents.session.step_types import RUN_MODEL
+from dex_agents.testing import (
+    SessionDriver,
+    SessionOfStepProcesses,
+    StepProcess,
+    cold_step_processes,
+    forked_step_processes,
+)
 from dex_agents_openai_agents.stored_items import read_stored_items
-from dex_flow.testing import ProgramProcesses
-from dex_flow.testing.fork_server import ForkServer
 
 #: A Python with another version of the SDK and these packages; every second Step runs in it.
 OTHER_PYTHON = "DEX_OPENAI_AGENTS_OTHER_PYTHON"
 
 
 @contextmanager
-def step_processes(log: Path) -> Iterator[Callable[[Path, Path], None]]:
-    """Runs a Step from its input to its output, each in a new process that has done nothing but import the SDK.
-
-    With another Python, cold starts alternate between the two; otherwise the processes are forked behind the imports.
-    """
+def step_processes(log: Path) -> Iterator[StepProcess]:
+    """With another Python, cold starts alternate between the two; otherwise the processes are forked."""
     program = Path(openai_agents_step_program.__file__)
     environment = {openai_agents_step_program.LOG: str(log)}
     if OTHER_PYTHON in os.environ:
-        pythons = cycle([sys.executable, os.environ[OTHER_PYTHON]])
-
-        def run_cold(input: Path, output: Path) -> None:
-            command = [next(pythons), str(program), str(input), str(output)]
-            subprocess.run(command, check=True, env={**os.environ, **environment}, timeout=300)
-
-        yield run_cold
+        yield cold_step_processes(program, environment, cycle([sys.executable, os.environ[OTHER_PYTHON]]))
         return
-    import_path = {"PYTHONPATH": str(program.parent)}
-    with ForkServer([program.stem], environment | import_path) as server, ProgramProcesses() as processes:
-
-        def run_forked(input: Path, output: Path) -> None:
-            process = processes.start(program, str(input), str(output), fork_server=server, ready_line=None)
-            assert process.wait_for_end(timeout=300) == 0, process.output
-
-        yield run_forked
+    with forked_step_processes(program, environment) as run_process:
+        yield run_process
 
 
 def _native_history() -> list[Any]:
@@ -77,33 +63,22 @@ def _native_history() -> list[Any]:
 def test_every_step_in_a_process_of_its_own_gives_the_history_of_a_native_run(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.touch()
-    steps: list[str] = []
-
-    def run(driver: SessionDriver, claim: Any) -> None:
-        kind = {RUN_MODEL: "model", CALL_TOOL: "tool", CALL_SINGLE_ATTEMPT_TOOL: "tool"}[claim.step_type]
-        (tmp_path / "input").write_bytes(pickle.dumps((kind, driver.snapshot_of(claim))))
-        run_in_process(tmp_path / "input", tmp_path / "output")
-        driver.succeed(claim, pickle.loads((tmp_path / "output").read_bytes()))
-        steps.append(kind)
-
-    runner = OpenAIAgentsRunner(build_agent()[0])
-    driver = SessionDriver(builds_unfinished_turns=True, build_user_message=runner.build_user_message)
-    with step_processes(log) as run_in_process:
+    driver = SessionDriver(builds_unfinished_turns=True, build_user_message=build_runner().build_user_message)
+    with step_processes(log) as run_process:
+        session = SessionOfStepProcesses(tmp_path, run_process, driver)
         driver.start("hello")
-        while driver.running or driver.snapshot().pending_interrupts:
-            if driver.running:
-                run(driver, next(iter(driver.running.values())))
-            else:
-                (interrupt,) = driver.snapshot().pending_interrupts
-                assert driver.resolve(interrupt.interrupt_id, approved=True)
+        session.run_steps()
+        (interrupt,) = driver.snapshot().pending_interrupts
+        assert driver.resolve(interrupt.interrupt_id, approved=True)
+        session.run_steps()
         driver.send("thanks")
-        while driver.running:
-            run(driver, next(iter(driver.running.values())))
+        session.run_steps()
 
     stored = [item for entry in read_stored_items(driver.snapshot().messages) for item in entry.items]
     assert json.dumps(stored, sort_keys=True) == json.dumps(_native_history(), sort_keys=True)
     lines = [line.split() for line in log.read_text().splitlines()]
-    assert steps == ["model", "tool", "tool", "model", "tool", "tool", "model", "tool", "model", "model"]
+    kinds = ["model" if step_type == RUN_MODEL else "tool" for step_type in session.step_types]
+    assert kinds == ["model", "tool", "tool", "model", "tool", "tool", "model", "tool", "model", "model"]
     assert len({line[0] for line in lines}) == len(lines) == 8  # photo and the handoff say nothing
     if OTHER_PYTHON in os.environ:
         assert len({line[1] for line in lines}) == 2

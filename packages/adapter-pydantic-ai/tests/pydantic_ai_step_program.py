@@ -1,17 +1,11 @@
 """Runs one Step of the hopping test's session and ends: a program, and the agent that it and the test build.
 
-`python pydantic_ai_step_program.py INPUT OUTPUT`: pickled snapshots and outcomes of the session's own values.
+`python pydantic_ai_step_program.py REQUEST OUTCOME`, as `dex_agents.testing.run_step_program` has it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import pickle
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pydantic_ai
 from pydantic_ai import Agent, BinaryContent, RunContext, ToolReturn
@@ -19,9 +13,7 @@ from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from dex_agents import DeferredToolExecution, ToolExecutionError, TurnRefusedError
-from dex_agents.execution.model_step import build_turn_context
-from dex_agents.session.ingress import failed_tool_call, model_step_outcome, tool_outcome
+from dex_agents.testing import run_step_program
 from dex_agents_pydantic_ai import PydanticAIRunner, current_tool_call
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 
@@ -101,54 +93,10 @@ def _key() -> str:
         return "native"
 
 
-class _NoEvents:
-    def write_text_delta(self, text: str) -> None: ...
-
-    def write_reasoning_delta(self, text: str) -> None: ...
-
-    def write_event(self, type: str, payload: Any) -> None: ...
-
-
-async def _drop(text: str) -> None: ...
-
-
-async def run_step(kind: str, snapshot: Any) -> Any:
-    """The outcome of one Step's `run`."""
-    runner = PydanticAIRunner(AgentRuns(agent=build_agent(), deps_factory=lambda context: context.flow_id))
-    activity: Any = SimpleNamespace(flow_id="session", attempt=1, step_execution_id=1, deadline=None)
-    events = _NoEvents()
-    if kind == "model":
-        turn = build_turn_context(activity, snapshot, events, lambda: None)
-        return model_step_outcome(await runner.run_model_step(turn), snapshot.options)
-    call = DeferredToolExecution(
-        flow_id="session",
-        turn_id=snapshot.turn_id,
-        tool_call=snapshot.record.to_tool_call(),
-        idempotency_key=snapshot.idempotency_key,
-        attempt=1,
-        step_execution_id=1,
-        events=events,
-        heartbeat=lambda: None,
-        save_heartbeat_checkpoint=_drop,
-        framework_run_state=snapshot.framework_run_state,
-    )
-    try:
-        outcome = await runner.execute_deferred_tool_call(call)
-    except ToolExecutionError as error:
-        return failed_tool_call(error, snapshot.options)
-    return tool_outcome(outcome, snapshot.record.tool_name, snapshot.options)
-
-
-def main() -> None:
-    """Run the Step of the file named first, and write its outcome, or its refusal, into the one named second."""
-    kind, snapshot = pickle.loads(Path(sys.argv[1]).read_bytes())
-    outcome: Any
-    try:
-        outcome = asyncio.run(run_step(kind, snapshot))
-    except TurnRefusedError as error:
-        outcome = (type(error).__name__, str(error))
-    Path(sys.argv[2]).write_bytes(pickle.dumps(outcome))
+def build_runner() -> PydanticAIRunner:
+    """The runner of one process."""
+    return PydanticAIRunner(AgentRuns(agent=build_agent(), deps_factory=lambda context: context.flow_id))
 
 
 if __name__ == "__main__":
-    main()
+    run_step_program(build_runner)

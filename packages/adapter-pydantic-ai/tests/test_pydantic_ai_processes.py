@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,92 +16,61 @@ import pytest
 from pydantic_ai import BinaryContent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai_sessions import comparable
-from pydantic_ai_step_program import DRAFT, build_agent
+from pydantic_ai_step_program import DRAFT, build_agent, build_runner
 
-from dex_agents import TurnRefusedError
-from dex_agents.session.ingress import refused_model_step
-from dex_agents.session.step_types import CALL_SINGLE_ATTEMPT_TOOL, CALL_TOOL, RUN_MODEL
-from dex_agents.testing import SessionDriver
-from dex_agents_pydantic_ai import PydanticAIRunner
-from dex_agents_pydantic_ai.agent_runs import AgentRuns
+from dex_agents.session.outcomes import ModelStepRefused
+from dex_agents.session.step_types import RUN_MODEL
+from dex_agents.testing import (
+    SessionDriver,
+    SessionOfStepProcesses,
+    StepProcess,
+    cold_step_processes,
+    forked_step_processes,
+)
 from dex_agents_pydantic_ai.framework_messages import load_history
-from dex_flow.testing import ProgramProcesses
-from dex_flow.testing.fork_server import ForkServer
 
 #: A Python with an older version of the framework and these packages.
 OTHER_PYTHON = "DEX_PYDANTIC_AI_OTHER_PYTHON"
 STEPS = ["model", "tool", "tool", "model", "tool", "model", "tool", "model", "tool", "model", "model", "model"]
-RunStep = Callable[[Path, Path], None]
+PROGRAM = Path(pydantic_ai_step_program.__file__)
 
 
-@contextmanager
-def forked_processes(log: Path) -> Iterator[RunStep]:
-    """Runs a Step from its input to its output, each in a process forked behind the imports."""
-    program = Path(pydantic_ai_step_program.__file__)
-    environment = {pydantic_ai_step_program.LOG: str(log), "PYTHONPATH": str(program.parent)}
-    with ForkServer([program.stem], environment) as server, ProgramProcesses() as processes:
-
-        def run(input: Path, output: Path) -> None:
-            process = processes.start(program, str(input), str(output), fork_server=server, ready_line=None)
-            assert process.wait_for_end(timeout=300) == 0, process.output
-
-        yield run
-
-
-def cold_processes(log: Path, first: str, then: str, switch_at: int) -> RunStep:
+def switching_processes(log: Path, first: str, then: str, switch_at: int) -> StepProcess:
     """Runs Steps in one Python up to a number of them, and in another one from there on."""
-    environment = {**os.environ, pydantic_ai_step_program.LOG: str(log)}
-    done: list[str] = []
-
-    def run(input: Path, output: Path) -> None:
-        python = first if len(done) < switch_at else then
-        done.append(python)
-        command = [python, str(pydantic_ai_step_program.__file__), str(input), str(output)]
-        subprocess.run(command, check=True, env=environment, timeout=300)
-
-    return run
+    pythons = chain(repeat(first, switch_at), repeat(then))
+    return cold_step_processes(PROGRAM, {pydantic_ai_step_program.LOG: str(log)}, pythons)
 
 
 class HoppingSession:
-    """A session each Step of which runs in a process of its own.
+    """Both turns of the session, or what comes before one is refused.
 
     Attributes:
-        steps: The kinds of the Steps that ran.
-        refusal: Type and text of the error that ended the turn.
+        kinds: The kinds of the Steps that ran.
+        refusal: Why a turn could not go on.
     """
 
-    def __init__(self, directory: Path, run_step: RunStep) -> None:
-        self._input, self._output = directory / "input", directory / "output"
-        self._run_step = run_step
-        runner = PydanticAIRunner(AgentRuns(agent=build_agent()))
-        self.driver = SessionDriver(builds_unfinished_turns=True, build_user_message=runner.build_user_message)
-        self.steps: list[str] = []
-        self.refusal: tuple[str, str] | None = None
+    def __init__(self, directory: Path, run_process: StepProcess) -> None:
+        self.driver = SessionDriver(builds_unfinished_turns=True, build_user_message=build_runner().build_user_message)
+        self._session = SessionOfStepProcesses(directory, run_process, self.driver)
 
     def play(self) -> None:
-        """Both turns, or what comes before the turn is refused."""
         self.driver.start("hello")
-        self._run_all()
+        self._session.run_steps()
         if self.refusal is None:
             (interrupt,) = self.driver.snapshot().pending_interrupts
             assert self.driver.resolve(interrupt.interrupt_id, approved=True)
-            self._run_all()
+            self._session.run_steps()
         if self.refusal is None:
             self.driver.send("thanks")
-            self._run_all()
+            self._session.run_steps()
 
-    def _run_all(self) -> None:
-        while self.driver.running and self.refusal is None:
-            claim = next(iter(self.driver.running.values()))
-            kind = {RUN_MODEL: "model", CALL_TOOL: "tool", CALL_SINGLE_ATTEMPT_TOOL: "tool"}[claim.step_type]
-            self._input.write_bytes(pickle.dumps((kind, self.driver.snapshot_of(claim))))
-            self._run_step(self._input, self._output)
-            outcome = pickle.loads(self._output.read_bytes())
-            self.steps.append(kind)
-            if isinstance(outcome, tuple):
-                self.refusal = outcome
-            else:
-                self.driver.succeed(claim, outcome)
+    @property
+    def kinds(self) -> list[str]:
+        return ["model" if step_type == RUN_MODEL else "tool" for step_type in self._session.step_types]
+
+    @property
+    def refusal(self) -> ModelStepRefused | None:
+        return next((outcome for outcome in self._session.outcomes if isinstance(outcome, ModelStepRefused)), None)
 
     def history(self) -> list[ModelMessage]:
         return load_history(self.driver.snapshot().messages)
@@ -155,10 +122,10 @@ KEYS = ["session/turn-1/c1", "session/turn-1/c3", "session/turn-1/c4", "session/
 @pytest.mark.processes
 def test_every_step_in_a_process_of_its_own_gives_the_history_of_a_native_run(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
-    with forked_processes(log) as run_step:
-        session = HoppingSession(tmp_path, run_step)
+    with forked_step_processes(PROGRAM, {pydantic_ai_step_program.LOG: str(log)}) as run_process:
+        session = HoppingSession(tmp_path, run_process)
         session.play()
-    assert session.steps == STEPS
+    assert session.kinds == STEPS
     assert _without_system_prompts(session.history()) == _without_system_prompts(_native_history())
     assert len({line[0] for line in _lines(log)}) == len(_lines(log)) == len(STEPS) - 1  # photo says nothing
     assert _keys(log) == KEYS
@@ -175,10 +142,10 @@ def _other_python() -> str:
 @pytest.mark.parametrize("switch_at", [1, 5, 7, 10])
 def test_a_newer_version_continues_what_an_older_one_began(tmp_path: Path, switch_at: int) -> None:
     log = tmp_path / "log.txt"
-    session = HoppingSession(tmp_path, cold_processes(log, _other_python(), sys.executable, switch_at))
+    session = HoppingSession(tmp_path, switching_processes(log, _other_python(), sys.executable, switch_at))
     session.play()
     assert session.refusal is None
-    assert session.steps == STEPS
+    assert session.kinds == STEPS
     assert _said(session.history()) == _said(_native_history())
     assert len({line[1] for line in _lines(log)}) == 2
     assert _keys(log) == KEYS
@@ -190,12 +157,11 @@ def test_a_newer_version_continues_what_an_older_one_began(tmp_path: Path, switc
 def test_an_older_version_refuses_what_it_cannot_read_and_names_the_newer_one(tmp_path: Path, switch_at: int) -> None:
     """Behind the first retry the newer version has written what the older one has no words for."""
     log = tmp_path / "log.txt"
-    session = HoppingSession(tmp_path, cold_processes(log, sys.executable, _other_python(), switch_at))
+    session = HoppingSession(tmp_path, switching_processes(log, sys.executable, _other_python(), switch_at))
     session.play()
     assert session.refusal is not None
-    error_type, text = session.refusal
-    assert error_type == "IncompatibleFrameworkVersionError"
-    assert f"Pydantic AI {pydantic_ai.__version__} wrote" in text
-    assert f"{pydantic_ai.__version__} or newer" in text
-    assert refused_model_step(TurnRefusedError(text)).message == text
+    assert session.refusal.error_type == "IncompatibleFrameworkVersionError"
+    assert f"Pydantic AI {pydantic_ai.__version__} wrote" in session.refusal.message
+    assert f"{pydantic_ai.__version__} or newer" in session.refusal.message
+    assert session.driver.running == {}
     assert DRAFT not in [said for _, said in _said(session.history())] or switch_at == 10
