@@ -26,10 +26,12 @@ class Page:
         name: Its file in `docs`.
         listed_modules: Test modules whose tests are all guarantees, so that none is missing on the page.
         not_listed: Tests of those modules that hold something else, or that another page lists.
+        package: The package whose tests those modules are.
     """
 
     name: str
     listed_modules: tuple[str, ...]
+    package: str = "core"
     not_listed: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -76,6 +78,11 @@ PAGES = (
             }
         ),
     ),
+    Page(
+        name="mcp.md",
+        package="mcp",
+        listed_modules=("test_mcp_field_scenarios.py", "test_mcp_reported_bugs.py"),
+    ),
     Page(name="messages.md", listed_modules=("test_session_message_store.py", "test_session_messages_guarantees.py")),
     Page(
         name="approvals.md",
@@ -118,7 +125,7 @@ def test_every_guarantee_names_tests_that_exist(page: Page) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_of_the_pages_modules_is_a_guarantee_on_it(page: Page) -> None:
     for module in page.listed_modules:
-        tests = names_in(ROOT / "packages" / "core" / "tests" / module)
+        tests = names_in(ROOT / "packages" / page.package / "tests" / module)
         assert len(tests) > 5
         assert tests - set(page.named_tests()) - page.not_listed == set()
 
