@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from dex_agents import ToolEffect, ToolPolicy
+from dex_agents import BUILT_IN_TOOL_DEFINITIONS, ToolEffect, ToolPolicy
 from dex_agents.testing import poll_until
 from dex_agents_mcp import McpToolSource
+from dex_agents_mcp.resource_prompt_tools import RESOURCE_AND_PROMPT_TOOL_NAMES
+from dex_agents_mcp.tool_names import offered_tool_name
 
 from .mcp_raw_server import LEGACY, MODERN
 from .mcp_scene import PATIENT, ListingClock, call, mcp_session, raw_peer, script
@@ -198,17 +200,15 @@ def test_F22_policies_and_approvals_use_the_offered_name(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_F22_a_servers_tool_with_the_name_of_a_tool_of_the_source_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> None:
-        with raw_peer(tmp_path / "peer", MODERN, "http") as peer:
-            peer.write("tools.json", [tool("x")])
-            source = McpToolSource([peer.config("mcp")], options=PATIENT, resource_and_prompt_tools_enabled=True)
-            names = [listed.name for listed in await source.list_tools()]
-            assert names == ["mcp__x", *source.declared_tool_names()]
-
-    asyncio.run(scenario())
+def test_F22_no_tool_of_a_server_has_the_name_of_a_built_in_tool_or_of_the_sources_own() -> None:
+    """Every name of a server's tool has two underscores behind the server's, however it was changed or cut."""
+    taken = {*BUILT_IN_TOOL_DEFINITIONS, *RESOURCE_AND_PROMPT_TOOL_NAMES}
+    assert all("__" not in name for name in taken)
+    for server in ("mcp", "ask", "a" * 32):
+        for name in (*taken, "user", "_user", "", ".", "x" * 300, *(name.partition("_")[2] for name in taken)):
+            offered = offered_tool_name(server, name)
+            assert offered.startswith(f"{server}__")
+            assert OFFERED.fullmatch(offered)
 
 
 def test_F46_a_recorded_call_runs_on_a_worker_whose_listing_lacks_the_tool(tmp_path: Path) -> None:

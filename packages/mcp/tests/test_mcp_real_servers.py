@@ -9,10 +9,8 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from dex_agents_mcp import (
     McpToolSource,
 )
 
-from .mcp_scene import FREE, PATIENT, WAIT_SECONDS, call, mcp_session, script
+from .mcp_scene import FREE, PATIENT, call, mcp_session, script
 
 READ, IDEMPOTENT = ToolEffect.READ, ToolEffect.IDEMPOTENT_WRITE
 
@@ -150,45 +148,47 @@ def test_resources_of_the_everything_server_are_listed_and_read() -> None:
     assert "Everything Server" in read
 
 
-def test_F12_a_real_server_with_protocol_sessions_is_restarted_between_two_calls(tmp_path: Path) -> None:
-    program = node_program(EVERYTHING)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+class EverythingOverHttp:
+    """The `everything` server behind Streamable HTTP, with protocol sessions; it keeps its port."""
 
-    def start() -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PORT": str(port)}
-        process = subprocess.Popen(
-            ["node", program, "streamableHttp"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    def __init__(self) -> None:
+        self.port = "0"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            ["node", "--require", str(FOLDER / "loopback.cjs"), node_program(EVERYTHING), "streamableHttp"],
+            env={**os.environ, "PORT": self.port},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS).close()
-                return process
-            except ConnectionRefusedError:
-                assert process.poll() is None, "the server ended"
-                assert time.monotonic() < deadline, "the server does not listen"
-                time.sleep(0.02)
+        assert self._process.stdout is not None
+        said = next((line for line in self._process.stdout if line.startswith("port ")), None)
+        assert said is not None, "the server ended"
+        self.port = said.split()[1]
 
-    def stop(process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        process.wait()
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate()
 
-    processes = [start()]
+
+def test_F12_a_real_server_with_protocol_sessions_is_restarted_between_two_calls(tmp_path: Path) -> None:
+    http = EverythingOverHttp()
+    http.start()
 
     async def scenario() -> None:
-        server = McpHttpServer(name="everything", url=f"http://127.0.0.1:{port}/mcp")
+        server = McpHttpServer(name="everything", url=f"http://127.0.0.1:{http.port}/mcp")
         turn = [call("everything__echo", {"message": "again"})]
         async with mcp_session(tmp_path, [server], script(turn, turn)) as session:
             assert await session.turn() == [("everything__echo", "succeeded")]
-            stop(processes.pop())
-            processes.append(start())
+            http.stop()
+            http.start()
             assert await session.turn() == [("everything__echo", "succeeded")]
             assert session.results() == ["Echo: again"]
 
     try:
         asyncio.run(scenario())
     finally:
-        for process in processes:
-            stop(process)
+        http.stop()

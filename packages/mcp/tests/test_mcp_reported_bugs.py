@@ -1,4 +1,8 @@
-"""What users of other MCP clients reported, one group of reports for each test."""
+"""What users of other MCP clients reported, one group of reports for each test.
+
+Calls that hang, results that are too large and writes that are repeated are faults of `test_mcp_faults.py`, forgotten
+protocol sessions are F12 of `test_mcp_field_scenarios.py`, and orphaned processes stand in `test_mcp_orphans.py`.
+"""
 
 from __future__ import annotations
 
