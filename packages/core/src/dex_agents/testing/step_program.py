@@ -11,10 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dex_agents.execution.compaction import RunnerCompactionExecution
 from dex_agents.execution.model_step import RunnerModelStepExecution
 from dex_agents.execution.tool_call import RunnerToolCallExecution
+from dex_agents.execution.tool_task import RunnerToolTaskCancelExecution, RunnerToolTaskPollExecution
+from dex_agents.execution.unfinished_turn import RunnerUnfinishedTurnExecution
 from dex_agents.runner import AgentFrameworkRunner
-from dex_agents.session.step_types import CALL_SINGLE_ATTEMPT_TOOL, CALL_TOOL, RUN_MODEL
+from dex_agents.session import step_types
 from dex_flow import Stream
 
 __all__ = ["StepRequest", "run_step_program"]
@@ -26,7 +29,7 @@ class StepRequest:
 
     Attributes:
         flow_id: The session.
-        step_type: `RunModel`, `CallTool` or `CallSingleAttemptTool`.
+        step_type: Its type; one that a runner runs.
         step_execution_id: The Step execution.
         attempt: From 1.
         snapshot: What the attempt's `run` receives.
@@ -64,17 +67,26 @@ def run_step_program(build_runner: Callable[[], AgentFrameworkRunner]) -> None:
         build_runner: The agent's runner, built anew in every process.
 
     Raises:
-        ValueError: It is no Step of a model or a tool.
+        ValueError: It is no Step that a runner runs.
         Exception: Whatever ends the attempt without an outcome.
     """
     request: StepRequest = pickle.loads(Path(sys.argv[1]).read_bytes())
     Path(sys.argv[2]).write_bytes(pickle.dumps(asyncio.run(_run(build_runner(), request))))
 
 
-async def _run(runner: AgentFrameworkRunner, request: StepRequest) -> Any:
-    attempt = _LoneAttempt(request)
-    if request.step_type == RUN_MODEL:
-        return await RunnerModelStepExecution(runner).run_model_step(attempt, request.snapshot)
-    if request.step_type in (CALL_TOOL, CALL_SINGLE_ATTEMPT_TOOL):
-        return await RunnerToolCallExecution(runner).run_tool_call(attempt, request.snapshot)
-    raise ValueError(f"a Step program runs Steps of models and tools, not {request.step_type}")
+async def _run(runner: Any, request: StepRequest) -> Any:
+    attempt, snapshot = _LoneAttempt(request), request.snapshot
+    match request.step_type:
+        case step_types.RUN_MODEL:
+            return await RunnerModelStepExecution(runner).run_model_step(attempt, snapshot)
+        case step_types.CALL_TOOL | step_types.CALL_SINGLE_ATTEMPT_TOOL:
+            return await RunnerToolCallExecution(runner).run_tool_call(attempt, snapshot)
+        case step_types.POLL_TOOL_TASK:
+            return await RunnerToolTaskPollExecution(runner).poll_tool_task(attempt, snapshot)
+        case step_types.CANCEL_TOOL_TASK:
+            return await RunnerToolTaskCancelExecution(runner).cancel_tool_task(attempt, snapshot)
+        case step_types.COMPACT_CONTEXT:
+            return await RunnerCompactionExecution(runner).summarize_context(attempt, snapshot)
+        case step_types.RECORD_TURN_FAILURE | step_types.APPLY_TURN_CONTROL:
+            return await RunnerUnfinishedTurnExecution(runner).build_unfinished_turn_messages(attempt, snapshot)
+    raise ValueError(f"no runner runs a Step of type {request.step_type}")
