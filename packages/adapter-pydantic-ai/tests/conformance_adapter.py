@@ -24,7 +24,7 @@ from pydantic_ai.messages import ToolCallPart as FrameworkCall
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-from dex_agents import AgentSessionFlow, ToolExecutionError
+from dex_agents import AgentSessionFlow, ToolExecutionError, ToolTaskPoll
 from dex_agents_conformance import (
     AdapterConformance,
     Capability,
@@ -42,7 +42,7 @@ from dex_agents_conformance import (
     TextPart,
     ToolCallPart,
 )
-from dex_agents_pydantic_ai import create_pydantic_ai_session_flow, current_tool_call
+from dex_agents_pydantic_ai import RemoteTask, create_pydantic_ai_session_flow, current_tool_call
 from dex_agents_pydantic_ai.tool_results import tool_part_text
 
 PROVIDER = "conformance"
@@ -231,8 +231,12 @@ def _key() -> str:
 
 def _tool(tool: ScriptedTool) -> Tool[None]:
     async def run(value: str) -> Any:
+        answers = [
+            current_tool_call().ask_user(asked.question, choices=asked.choices, allows_free_text=asked.allows_free_text)
+            for asked in tool.questions
+        ]
         try:
-            return await tool.run(value, idempotency_key=_key())
+            return await tool.run(", ".join(answers) or value, idempotency_key=_key())
         except ScriptedToolFailure as failure:
             raise ToolExecutionError(str(failure)) from failure
 
@@ -266,14 +270,21 @@ def _toolsets(script: ConversationScript) -> list[Any]:
     return [McpToolSourceToolset(make_mcp_tool_source(script))]
 
 
+def _task(tool: ScriptedTool) -> RemoteTask:
+    def poll(poll: ToolTaskPoll) -> Any:
+        try:
+            return tool.poll_task(poll.input_answers)
+        except ScriptedToolFailure as failure:
+            raise ToolExecutionError(str(failure)) from failure
+
+    return RemoteTask(poll=poll, cancel=lambda cancellation: tool.cancel_task())
+
+
 class Adapter(AdapterConformance):
-    """What the adapter can do so far."""
+    """The adapter can do everything."""
 
     framework = "pydantic-ai-slim"
-    capabilities = frozenset(Capability) - {
-        Capability.TOOL_TASKS,
-        Capability.TOOL_QUESTIONS,
-    }
+    capabilities = frozenset(Capability)
     result_texts = {
         "text": "plain text",
         "empty_text": "",
@@ -307,5 +318,6 @@ class Adapter(AdapterConformance):
             agent,
             script.flow_type,
             resolve_model=lambda settings: models[str(settings.get("model", ""))],
+            remote_tasks={tool.name: _task(tool) for tool in script.tools if tool.task is not None},
             **script.flow_options,
         )

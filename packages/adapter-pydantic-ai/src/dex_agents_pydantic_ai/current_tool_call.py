@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dex_agents import AgentEventWriter, AgentToolCall
+from dex_agents import AgentEventWriter, AgentToolCall, ToolInputRequested
+from dex_agents_pydantic_ai.tool_questions import ToolQuestions
 
 __all__ = ["CONTEXT_METADATA_KEY", "SessionContext", "current_tool_call", "tool_call_context"]
 
@@ -31,6 +32,7 @@ class SessionContext:
         tool_call: The call, None in a model step.
         idempotency_key: The same on every attempt of the call, different for every call. Hand it to what you write to.
             None in a model step.
+        questions: What the tool asked so far.
     """
 
     flow_id: str
@@ -41,6 +43,34 @@ class SessionContext:
     deadline: datetime | None = None
     tool_call: AgentToolCall | None = None
     idempotency_key: str | None = None
+    questions: ToolQuestions = field(default_factory=ToolQuestions)
+
+    def ask_user(self, question: str, *, choices: Sequence[str] = (), allows_free_text: bool = True) -> str:
+        """The user's answer to a question of the tool. Ask before the tool takes any effect.
+
+        Without an answer yet, the tool ends here; nothing waits, however long the answer takes. After the answer the
+        tool runs again from its beginning, with the same arguments, and this call returns. Ask the same questions in
+        the same words and order every time. It works in sync and async tools.
+
+        Args:
+            question: What the user reads.
+            choices: Answers to choose from.
+            allows_free_text: Whether the answer may be none of the choices.
+
+        Raises:
+            ToolInputRequired: The question has no answer yet; let it leave the tool.
+            ToolExecutionError: The user declined, or the deadline passed.
+            ValueError: The question or a choice is blank, or nothing could answer it.
+            LookupError: No tool call runs, but a model step.
+        """
+        if self.tool_call is None:
+            raise LookupError("ask_user is for code that runs in a tool call of a session")
+        if not question.strip() or not all(choice.strip() for choice in choices):
+            raise ValueError(f"a question and its choices must not be blank, as {question!r} with {choices!r} is")
+        if not choices and not allows_free_text:
+            raise ValueError("without choices, allows_free_text must be True")
+        request = ToolInputRequested(question=question, choices=tuple(choices), allows_free_text=allows_free_text)
+        return self.questions.answer(request)
 
     def metadata(self) -> dict[str, Any]:
         """The values that a tool reads in `ctx.metadata["dex_agents"]`."""

@@ -9,6 +9,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
+from dex_agents import QuestionAnswer, ToolInputRequested
 from dex_agents_mcp import McpTool, McpToolSource
 from dex_agents_pydantic_ai.current_tool_call import current_tool_call
 from dex_agents_pydantic_ai.tool_policies import EFFECT_METADATA_KEY
@@ -22,9 +23,9 @@ _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(
 class McpToolSourceToolset(AbstractToolset[Any]):
     """All servers of a source as one toolset: listed in every Step, and called once per attempt.
 
-    Other than the framework's own MCP toolsets it holds no connection, sends the call's idempotency key in `_meta`, and
-    records an `isError` result as a failed call. A call that was sent and lost is decided by the tool's effect, and one
-    whose server asks for input fails.
+    Other than the framework's own MCP toolsets it holds no connection, sends the call's idempotency key in `_meta`,
+    records an `isError` result as a failed call, and asks the session's user what a server asks. A call that was sent
+    and lost is decided by the tool's effect.
 
     Args:
         source: The servers. Make one per process.
@@ -49,12 +50,18 @@ class McpToolSourceToolset(AbstractToolset[Any]):
 
         Raises:
             ToolExecutionError: A failure for the model.
+            ToolInputRequired: The server's question has no answer yet.
             McpToolCallInterruptedError: The call was sent and lost; the tool's effect decides.
             LookupError: No call of a session runs here.
         """
-        key = current_tool_call().idempotency_key
-        assert key is not None  # a tool call always has one
-        return await self._source.call_tool(name, tool_args, idempotency_key=key)
+        call = current_tool_call()
+        assert call.idempotency_key is not None  # a tool call always has one
+
+        def ask_user(request: ToolInputRequested) -> QuestionAnswer:
+            answer = call.ask_user(request.question, choices=request.choices, allows_free_text=request.allows_free_text)
+            return QuestionAnswer(question=request.question, answer=answer)
+
+        return await self._source.call_tool(name, tool_args, idempotency_key=call.idempotency_key, ask_user=ask_user)
 
     def _offered(self, tool: McpTool) -> ToolsetTool[Any]:
         definition = ToolDefinition(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -15,8 +16,14 @@ from dex_agents import (
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
+    ToolExecutionError,
+    ToolTaskCancellation,
+    ToolTaskPoll,
+    ToolTaskPollOutcome,
+    ToolTaskStarted,
 )
 from dex_agents.session.sanitizer import sanitize_text
+from dex_agents.session.texts import MISSING_TOOL_TASK_POLLER
 from dex_agents_pydantic_ai.agent_runs import AgentRuns
 from dex_agents_pydantic_ai.context_compaction import compaction_cutoff, input_tokens, summarize
 from dex_agents_pydantic_ai.conversation import previous_calls, step_input
@@ -28,6 +35,7 @@ from dex_agents_pydantic_ai.framework_messages import (
 )
 from dex_agents_pydantic_ai.model_step import ModelStep
 from dex_agents_pydantic_ai.output_settlement import settle_outputs, unsettled_outputs
+from dex_agents_pydantic_ai.remote_tasks import RemoteTask, RemoteTasks
 from dex_agents_pydantic_ai.run_state import decode_run_state
 from dex_agents_pydantic_ai.tool_execution import execute_tool_call
 from dex_agents_pydantic_ai.tool_results import result_messages
@@ -40,10 +48,15 @@ class PydanticAIRunner:
 
     Args:
         runs: Opens runs of the agent.
+        remote_tasks: How remote work is followed, by name of the tool that starts it.
+
+    Raises:
+        TypeError: A remote task is no `RemoteTask`; names its tool.
     """
 
-    def __init__(self, runs: AgentRuns) -> None:
+    def __init__(self, runs: AgentRuns, *, remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({})) -> None:
         self._runs = runs
+        self._remote_tasks = RemoteTasks(remote_tasks)
 
     @property
     def supports_plan_mode(self) -> Literal[True]:
@@ -70,8 +83,29 @@ class PydanticAIRunner:
         return await ModelStep(self._runs, turn, given, deps).run()
 
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
-        """Run one call; see `execute_tool_call`."""
-        return await execute_tool_call(self._runs, call)
+        """Run one call; see `execute_tool_call`.
+
+        Raises:
+            ToolExecutionError: A failure for the model.
+            Exception: The attempt failed.
+        """
+        outcome = await execute_tool_call(self._runs, call)
+        if isinstance(outcome, ToolTaskStarted) and call.tool_call.tool_name not in self._remote_tasks:
+            raise ToolExecutionError(MISSING_TOOL_TASK_POLLER)
+        return outcome
+
+    async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
+        """Ask once how a tool's remote work is; see `RemoteTask.poll`.
+
+        Raises:
+            ToolExecutionError: The work failed, or this release does not know the tool's tasks.
+            Exception: The poll failed.
+        """
+        return await self._remote_tasks.poll(poll)
+
+    async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
+        """Stop a tool's remote work, where it can be stopped."""
+        await self._remote_tasks.cancel(cancellation)
 
     def estimate_input_tokens(self, turn: AgentTurnContext) -> int:
         """About how many tokens the conversation has; instructions and tools are not counted."""

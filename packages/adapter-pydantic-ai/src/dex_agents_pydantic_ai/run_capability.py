@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+
+from dex_agents import ToolTaskStarted
+from dex_agents_pydantic_ai.tool_questions import ToolInputRequired
 
 __all__ = ["SessionCapability", "ToolTimedOutError"]
 
@@ -34,10 +37,12 @@ class SessionCapability(AbstractCapability[Any]):
     Args:
         tool_retries: How often each tool asked for a retry in a row; the framework keeps that within a run only.
         offered_tools: Names of the function tools to offer; None offers all.
+        runs_tools: Whether the run is for a call of a tool.
         timeout_is_unknown: Whether a tool that does not end in time may have taken effect.
 
     Attributes:
         requests: The calls a tool wants to have approved or run elsewhere.
+        started: The remote work that a tool started.
     """
 
     def __init__(
@@ -45,12 +50,15 @@ class SessionCapability(AbstractCapability[Any]):
         tool_retries: Mapping[str, int],
         *,
         offered_tools: Collection[str] | None = None,
+        runs_tools: bool = False,
         timeout_is_unknown: bool = False,
     ) -> None:
         self._tool_retries = tool_retries
         self._offered_tools = offered_tools
+        self._runs_tools = runs_tools
         self._timeout_is_unknown = timeout_is_unknown
         self.requests: DeferredToolRequests | None = None
+        self.started: ToolTaskStarted | None = None
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """Offer what the turn may use."""
@@ -65,8 +73,8 @@ class SessionCapability(AbstractCapability[Any]):
         return tool_defs
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
-        """Watch the tools of a write for time."""
-        return _TimeoutWatch(toolset) if self._timeout_is_unknown else None
+        """Watch what tools do beside returning a result."""
+        return _WatchedTools(toolset, self, self._timeout_is_unknown) if self._runs_tools else None
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
@@ -84,15 +92,25 @@ class SessionCapability(AbstractCapability[Any]):
 
 
 @dataclass
-class _TimeoutWatch(WrapperToolset[Any]):
-    """Tells a tool that did not end in time from one that asks the model for a retry."""
+class _WatchedTools(WrapperToolset[Any]):
+    """Tells results from questions, remote work and timeouts, in words that every version of the framework has."""
+
+    capability: SessionCapability
+    timeout_is_unknown: bool
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         try:
-            return await super().call_tool(name, tool_args, ctx, tool)
+            result = await super().call_tool(name, tool_args, ctx, tool)
+        except ToolInputRequired as question:
+            raise CallDeferred from question
         except ModelRetry as retry:
-            if isinstance(retry.__context__, TimeoutError) or isinstance(retry.__cause__, TimeoutError):
+            timed_out = isinstance(retry.__context__, TimeoutError) or isinstance(retry.__cause__, TimeoutError)
+            if timed_out and self.timeout_is_unknown:
                 raise ToolTimedOutError(name, retry.message) from retry
             raise
+        if isinstance(result, ToolTaskStarted):
+            self.capability.started = result
+            raise CallDeferred
+        return result

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent
@@ -12,6 +14,7 @@ from pydantic_ai.usage import UsageLimits
 from dex_agents import BUILT_IN_TOOL_DEFINITIONS, AgentSessionFlow, create_agent_session_flow
 from dex_agents_pydantic_ai.agent_runs import AgentRuns, DepsFactory, ResolveModel
 from dex_agents_pydantic_ai.pydantic_ai_runner import PydanticAIRunner
+from dex_agents_pydantic_ai.remote_tasks import RemoteTask
 from dex_agents_pydantic_ai.tool_policies import declared_effect
 
 __all__ = ["create_pydantic_ai_session_flow"]
@@ -29,6 +32,7 @@ def create_pydantic_ai_session_flow(
     resolve_model: ResolveModel | None = None,
     usage_limits: UsageLimits | None = None,
     stream: bool = True,
+    remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({}),
     **options: Any,
 ) -> AgentSessionFlow:
     """Build the Flow of an agent's sessions.
@@ -42,6 +46,7 @@ def create_pydantic_ai_session_flow(
             must be quick: choose from models that exist.
         usage_limits: The framework's limits, counted over all model steps of a turn.
         stream: Whether the model is asked to stream; a model that cannot is not, whatever this says.
+        remote_tasks: How remote work is followed, by name of the tool that starts it with `ToolTaskStarted`.
         options: Further fields of `dex_agents.AgentSessionOptions`.
 
     Raises:
@@ -67,7 +72,7 @@ def create_pydantic_ai_session_flow(
         usage_limits=usage_limits,
         stream=stream,
     )
-    return create_agent_session_flow(PydanticAIRunner(runs), flow_type, **options)
+    return create_agent_session_flow(PydanticAIRunner(runs, remote_tasks=remote_tasks), flow_type, **options)
 
 
 def _check_agent(agent: object, flow_type: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import Agent
@@ -39,6 +40,7 @@ from dex_agents_pydantic_ai.run_capability import SessionCapability
 from dex_agents_pydantic_ai.run_errors import error_text
 from dex_agents_pydantic_ai.run_state import RunState, decode_run_state
 from dex_agents_pydantic_ai.tool_policies import ToolReference, decode_reference
+from dex_agents_pydantic_ai.tool_questions import SwallowedQuestionError, ToolQuestions
 from dex_agents_pydantic_ai.tool_results import ToolResultPart, encode_tool_result, is_retry, tool_part_text
 
 __all__ = ["APPROVE", "EnqueuedMessagesError", "UnrenderableToolResultError", "execute_tool_call"]
@@ -48,6 +50,7 @@ APPROVE = "Approve"
 
 _APPROVAL_ASKED = "approval"
 _RESULT_ASKED = "result"
+_ANSWER_ASKED = "answer"
 
 
 class EnqueuedMessagesError(Exception):
@@ -87,6 +90,7 @@ async def execute_tool_call(runs: AgentRuns, call: DeferredToolExecution) -> Def
         ToolExecutionError: A failure for the model: the tool asks for a retry, failed, or has no valid arguments.
         ToolTimedOutError: A tool that writes did not end in time.
         EnqueuedMessagesError: The tool called `ctx.enqueue`.
+        SwallowedQuestionError: The tool went on after it asked the user.
         Exception: Whatever else the tool raised; its effect decides what follows.
     """
     reference = decode_reference(call.tool_call.tool_source_reference)
@@ -105,6 +109,7 @@ async def execute_tool_call(runs: AgentRuns, call: DeferredToolExecution) -> Def
         deadline=call.deadline,
         tool_call=call.tool_call,
         idempotency_key=call.idempotency_key,
+        questions=ToolQuestions(call.input_answers),
     )
     answered = _answered_call(call)
     if answered is not None:
@@ -125,6 +130,7 @@ async def _run(
     name, call_id = call.tool_call.tool_name, call.tool_call.tool_call_id
     capability = SessionCapability(
         {**state.tool_retries, name: reference.retry},
+        runs_tools=True,
         timeout_is_unknown=call.tool_call.effect is not ToolEffect.READ,
     )
     deps = await runs.step_deps(context)
@@ -150,8 +156,15 @@ async def _run(
             raise ToolExecutionError(unknown_tool_text(name))  # it was removed since
         if private_names.pending_messages(run):
             raise EnqueuedMessagesError(name)
+        if capability.started is not None:
+            return capability.started
+        asked = context.questions.asked
+        if asked is not None:
+            if capability.requests is None:
+                raise SwallowedQuestionError(name)
+            return replace(asked, continuation=_continuation(_ANSWER_ASKED, is_approved=_is_approved_in_tool(call)))
         if capability.requests is not None:
-            return _question(name, call_id, capability.requests)
+            return _deferred(name, call_id, capability.requests)
         if isinstance(following, End):
             raise AssertionError(f"the tool {name} ended the run")
         return _outcome(name, call_id, following.request.parts)
@@ -169,15 +182,25 @@ def _approval(
     call: DeferredToolExecution, context: SessionContext, reference: ToolReference
 ) -> DeferredToolResults | None:
     """Approved is what a person approved, or what the session's policy says needs none; nothing else."""
-    is_approved = (
-        call.tool_call.requires_approval or reference.is_approval_waived or _answer(call, _APPROVAL_ASKED) == APPROVE
-    )
+    is_approved = call.tool_call.requires_approval or reference.is_approval_waived or _is_approved_in_tool(call)
     if not is_approved:
         return None
     call_id = call.tool_call.tool_call_id
     return DeferredToolResults(
         approvals={call_id: ToolApproved()}, metadata={call_id: {CONTEXT_METADATA_KEY: context.metadata()}}
     )
+
+
+def _continuation(asked: str, *, is_approved: bool = False) -> str:
+    return json.dumps({"asked": asked, "is_approved": is_approved})
+
+
+def _is_approved_in_tool(call: DeferredToolExecution) -> bool:
+    """Whether a person gave the approval that the tool itself asked for, also before its latest question."""
+    if _answer(call, _APPROVAL_ASKED) == APPROVE:
+        return True
+    continuation = call.tool_call.input_continuation
+    return continuation is not None and json.loads(continuation).get("is_approved") is True
 
 
 def _answer(call: DeferredToolExecution, asked: str) -> str | None:
@@ -195,7 +218,7 @@ def _answered_call(call: DeferredToolExecution) -> ToolExecutionResult | None:
     return None if answer is None else ToolExecutionResult(output=answer)
 
 
-def _question(name: str, call_id: str, requests: DeferredToolRequests) -> ToolInputRequested:
+def _deferred(name: str, call_id: str, requests: DeferredToolRequests) -> ToolInputRequested:
     metadata = requests.metadata.get(call_id) or {}
     shown = f" {json.dumps(metadata, ensure_ascii=False, default=str)}" if metadata else ""
     if requests.approvals:
@@ -203,10 +226,10 @@ def _question(name: str, call_id: str, requests: DeferredToolRequests) -> ToolIn
             question=f"Approve the call of {name}?{shown}",
             choices=(APPROVE,),
             allows_free_text=False,
-            continuation=json.dumps({"asked": _APPROVAL_ASKED}),
+            continuation=_continuation(_APPROVAL_ASKED),
         )
     return ToolInputRequested(
-        question=f"What is the result of {name}?{shown}", continuation=json.dumps({"asked": _RESULT_ASKED})
+        question=f"What is the result of {name}?{shown}", continuation=_continuation(_RESULT_ASKED)
     )
 
 
