@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -73,6 +74,16 @@ class ReportsLostCalls(StepwiseAgentRunner):
             return await super().execute_deferred_tool_call(call)
         except McpToolCallInterruptedError as error:
             raise ToolExecutionError(str(error)) from error
+
+
+class KeepsAnArgument(StepwiseAgentRunner):
+    """Takes an argument for something of its own."""
+
+    async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
+        arguments = json.loads(call.tool_call.arguments_to_run)
+        arguments.pop("config", None)
+        changed = msgspec.structs.replace(call.tool_call, arguments=json.dumps(arguments))
+        return await super().execute_deferred_tool_call(replace(call, tool_call=changed))
 
 
 class MakesResultsOfErrors(StepwiseAgentRunner):
@@ -175,6 +186,12 @@ BROKEN_MCP_RUNNERS = (
         "F12_a_server_that_dies_in_a_call_is_asked_again_only_when_that_is_safe[idempotent_write]",
         "a-lost-mcp-call-is-decided-by-its-effect",
         untouched=("an_mcp_tools_error_is_a_failure_that_the_model_reads",),
+    ),
+    BrokenRunner(
+        KeepsAnArgument,
+        "arguments_reach_the_server_unchanged",
+        "arguments-reach-the-server-unchanged",
+        untouched=("an_mcp_tool_is_offered_and_called",),
     ),
     BrokenRunner(
         MakesResultsOfErrors,

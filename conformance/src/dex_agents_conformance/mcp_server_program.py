@@ -48,7 +48,10 @@ class _Server:
         tool = next((tool for tool in self._tools() if tool["listed"]["name"] == name), None)
         if tool is None:
             raise _Refusal(-32602, f"unknown tool {name}")
-        value = (params.get("arguments") or {}).get("value", "")
+        arguments = params.get("arguments") or {}
+        value = arguments.get("value", "")
+        if tool["echoes_arguments"]:
+            value = json.dumps(arguments, sort_keys=True, ensure_ascii=False)
         if tool["question"] is not None:
             answers = [response for response in (params.get("inputResponses") or {}).values()]
             if not answers:

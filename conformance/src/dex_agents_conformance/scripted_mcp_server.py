@@ -11,10 +11,24 @@ from typing import Any
 
 from dex_agents_conformance.scripted_tools import TOOL_LOG, ScriptedQuestion
 
-__all__ = ["ScriptedMcpServer", "ScriptedMcpTool"]
+__all__ = ["ODD_ARGUMENTS", "ScriptedMcpServer", "ScriptedMcpTool"]
 
 _PROGRAM = Path(__file__).with_name("mcp_server_program.py")
 _SCHEMA = {"type": "object", "properties": {"value": {"type": "string"}}, "additionalProperties": False}
+#: Names that frameworks have parameters of their own under.
+ODD_ARGUMENTS = (
+    "self",
+    "ctx",
+    "context",
+    "config",
+    "run_manager",
+    "runtime",
+    "state",
+    "name",
+    "arguments",
+    "a b",
+    "日本",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +42,8 @@ class ScriptedMcpTool:
         deaths: How many of its runs kill the server behind the effect, before it answers.
         question: What it asks the user before its effect; the answer takes the place of the value.
         is_listed: Whether the server lists it; it can be called all the same.
+        takes_odd_arguments: Whether it takes anything under the names of `ODD_ARGUMENTS`, and returns all it got as
+            JSON with sorted keys behind its name.
     """
 
     name: str
@@ -36,12 +52,13 @@ class ScriptedMcpTool:
     deaths: int = 0
     question: ScriptedQuestion | None = None
     is_listed: bool = True
+    takes_odd_arguments: bool = False
 
     def _as_json(self) -> dict[str, Any]:
         listed = {
             "name": self.name,
             "description": "Does what its test says.",
-            "inputSchema": _SCHEMA,
+            "inputSchema": self._schema,
             "annotations": dict(self.annotations),
         }
         return {
@@ -51,7 +68,15 @@ class ScriptedMcpTool:
             "question": None if self.question is None else self.question.question,
             "choices": [] if self.question is None else list(self.question.choices),
             "is_listed": self.is_listed,
+            "echoes_arguments": self.takes_odd_arguments,
         }
+
+    @property
+    def _schema(self) -> dict[str, Any]:
+        if not self.takes_odd_arguments:
+            return _SCHEMA
+        anything = {"description": "Anything."}
+        return {"type": "object", "properties": dict.fromkeys(ODD_ARGUMENTS, anything), "required": ["self"]}
 
 
 @dataclass(frozen=True, kw_only=True)

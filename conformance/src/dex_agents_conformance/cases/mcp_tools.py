@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from dex_agents_conformance.adapter import AdapterDescription
 from dex_agents_conformance.capabilities import Capability
 from dex_agents_conformance.case_run import SESSION, CaseRun
 from dex_agents_conformance.case_setup import CaseSetup
 from dex_agents_conformance.conformance_case import case
 from dex_agents_conformance.conversation_script import ConversationScript, calls, say
-from dex_agents_conformance.scripted_mcp_server import ScriptedMcpServer, ScriptedMcpTool
+from dex_agents_conformance.scripted_mcp_server import ODD_ARGUMENTS, ScriptedMcpServer, ScriptedMcpTool
 from dex_agents_conformance.scripted_tools import ScriptedQuestion
 
 __all__ = ["McpToolCases"]
@@ -36,6 +38,19 @@ def _script(setup: CaseSetup, *tools: ScriptedMcpTool) -> ConversationScript:
 
 def _reads(setup: CaseSetup) -> ConversationScript:
     return _script(setup, _LOOK)
+
+
+_ARGUMENTS = {name: [None, 1.5, {"deep": [True, "ü"]}] for name in ODD_ARGUMENTS}
+
+
+def _takes_odd_arguments(setup: CaseSetup) -> ConversationScript:
+    tool = ScriptedMcpTool(name="take", annotations=_ANNOTATIONS["read"], takes_odd_arguments=True)
+    arguments = json.dumps(_ARGUMENTS)
+    return ConversationScript(
+        directory=setup.directory,
+        replies={"go": [calls(("c1", "s__take", arguments)), say("done")]},
+        mcp_servers=[setup.mcp_server(tool)],
+    )
 
 
 def _fails(setup: CaseSetup) -> ConversationScript:
@@ -88,6 +103,13 @@ class McpToolCases(AdapterDescription):
         assert len(keys) == 2, f"[an-mcp-call-is-sent-once] {keys}"
         assert all(keys), "[the-idempotency-key-reaches-the-server]"
         assert len(set(keys)) == 2, f"[calls-have-keys-of-their-own] {keys}"
+
+    @case(_takes_odd_arguments, capability=Capability.MCP_TOOLS)
+    async def test_arguments_reach_the_server_unchanged(self, run: CaseRun) -> None:
+        """Also those that are named like something of the framework's own."""
+        assert await run.answer_of("go") == "done"
+        assert await run.statuses() == [("s__take", "succeeded")], run.results_seen
+        assert [json.loads(value) for value in run.values] == [_ARGUMENTS], "[arguments-reach-the-server-unchanged]"
 
     @case(_fails, capability=Capability.MCP_TOOLS)
     async def test_an_mcp_tools_error_is_a_failure_that_the_model_reads(self, run: CaseRun) -> None:
