@@ -70,8 +70,8 @@ def prepare_graph(graph: object, messages_key: str, tool_nodes: ToolNodeTools) -
     _check_breakpoints(graph, "")
     prepared = PreparedGraph(None, None, messages_key)
     used: set[str] = set()
-    prepared.model_graph = _copy(graph, tool_nodes, used, prepared.tools, holds_other_nodes=False)
-    prepared.tool_graph = _copy(graph, tool_nodes, set(), {}, holds_other_nodes=True)
+    prepared.model_graph = _copy(graph, messages_key, tool_nodes, used, prepared.tools, holds_other_nodes=False)
+    prepared.tool_graph = _copy(graph, messages_key, tool_nodes, set(), {}, holds_other_nodes=True)
     unknown = sorted(tool_nodes.keys() - used)
     if unknown:
         raise ValueError(f"tool_nodes names {', '.join(unknown)}, but the graph has no such node")
@@ -98,20 +98,27 @@ def _subgraphs(node: Any) -> list[Pregel[Any, Any, Any, Any]]:
 
 
 def _copy(
-    graph: Any, tool_nodes: ToolNodeTools, used: set[str], tools: dict[str, BaseTool], *, holds_other_nodes: bool
+    graph: Any,
+    messages_key: str,
+    tool_nodes: ToolNodeTools,
+    used: set[str],
+    tools: dict[str, BaseTool],
+    *,
+    holds_other_nodes: bool,
 ) -> Any:
     nodes = {}
     for name, node in graph.nodes.items():
         bound = node.bound
         if name in tool_nodes:
             used.add(name)
-            bound = ToolNode(list(tool_nodes[name]), messages_key=_messages_key_of(bound))
+            key = messages_key if messages_key in graph.channels else "messages"
+            bound = ToolNode(list(tool_nodes[name]), messages_key=key)
         if isinstance(bound, ToolNode):
             check_tool_node(bound)
             tools.update(bound.tools_by_name)
             nodes[name] = node.copy({"bound": deferring_tool_node(bound), "retry_policy": None})
         elif isinstance(bound, Pregel):
-            copied = _copy(bound, tool_nodes, used, tools, holds_other_nodes=holds_other_nodes)
+            copied = _copy(bound, messages_key, tool_nodes, used, tools, holds_other_nodes=holds_other_nodes)
             nodes[name] = node.copy({"bound": copied, "subgraphs": [copied], "retry_policy": None})
         elif node.subgraphs:
             for subgraph in node.subgraphs:
@@ -126,10 +133,6 @@ def _copy(
     checkpointer = graph.checkpointer if graph.checkpointer in (True, False) else None
     channels = {name: _copied_channel(name, channel) for name, channel in graph.channels.items()}
     return graph.copy({"nodes": nodes, "channels": channels, "checkpointer": checkpointer, "retry_policy": ()})
-
-
-def _messages_key_of(bound: Any) -> str:
-    return bound.messages_key if isinstance(getattr(bound, "messages_key", None), str) else "messages"
 
 
 def _defer_in_place(graph: Any, tools: dict[str, BaseTool]) -> None:

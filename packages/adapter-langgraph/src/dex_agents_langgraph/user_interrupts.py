@@ -47,7 +47,7 @@ def interrupt_id_of(reference: str | None) -> str | None:
 def question_of(asked: Interrupt, continuation: str | None = None) -> ToolInputRequested:
     """The question of an interrupt that a tool raised."""
     if is_tool_approval(asked.value):
-        text = _question_text(asked.value.get("action_request") or asked.value)
+        text = _question_text(asked.value.get("description") or asked.value)
         return ToolInputRequested(
             question=text, choices=(_APPROVE, _REJECT), allows_free_text=False, continuation=continuation
         )
