@@ -111,6 +111,8 @@ ADAPTER_REQUIREMENTS = {"pydantic-ai": ["pydantic-ai-slim[anthropic,mcp,openai]"
 # Older versions do not say that they cannot work with releases that came after them.
 OLDER_VERSIONS_REQUIREMENTS = {"pydantic-ai": ["anthropic<1"]}
 ADAPTER_PEERS = {"langgraph": ["langgraph-checkpoint-sqlite>=3.0"]}
+# These need newer versions of the framework than the lowest ones.
+NEWEST_PEERS = {"langgraph": ["deepagents>=0.5", "langchain-anthropic>=1.0", "langchain-openai>=1.0"]}
 # A framework's versions between the lowest and the newest one where something changed that an adapter's tests know of.
 MIDDLE_VERSIONS = {"pydantic-ai": ["pydantic-ai-slim==1.107.*", "pydantic-ai-slim==2.0.0"]}
 ADAPTER_VERSIONS = [
@@ -137,6 +139,8 @@ def adapters(session: nox.Session, adapter: str, versions: str) -> None:
         chosen += OLDER_VERSIONS_REQUIREMENTS.get(adapter, ())
     session.install("--resolution", resolution, *installed, *chosen)
     tools += ADAPTER_PEERS.get(adapter, ())
+    if versions == "highest":
+        tools += NEWEST_PEERS.get(adapter, ())
     session.install(*tools)
     environment = {}
     if versions == "highest":

@@ -145,7 +145,8 @@ class GraphRun:
             self._events.write(message, metadata)
 
     def _step(self, state: Any, approval_tools: frozenset[str]) -> GraphStep:
-        if not state.next:
+        # Older releases leave a task out of `next` whose first question was answered and whose second one waits.
+        if not state.next and not state.interrupts:
             return GraphStep(is_finished=True)
         keys: list[str] = []
         questions = []

@@ -37,6 +37,7 @@ from dex_agents_langgraph.graph_run import GraphRun, GraphStep, conversation, se
 from dex_agents_langgraph.held_call_run import run_held_call
 from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step, session_tools
 from dex_agents_langgraph.private_names import unwrap_delta_snapshot
+from dex_agents_langgraph.provider_errors import as_session_error
 from dex_agents_langgraph.stored_messages import (
     CallIdentities,
     StoredMessages,
@@ -156,8 +157,8 @@ class LangGraphRunner:
         except (GraphRecursionError, InvalidUpdateError) as error:
             raise TurnRefusedError(f"{type(error).__name__}: {error}") from error
         except Exception as error:
-            if is_refusal := _refusal_text(error):
-                raise TurnRefusedError(is_refusal) from error
+            if (seen := as_session_error(error)) is not error:
+                raise seen from error
             raise
         finally:
             active_model_step.reset(token)
@@ -226,8 +227,8 @@ class LangGraphRunner:
         try:
             return await summarize(self._summary_model, request)
         except Exception as error:
-            if refusal := _refusal_text(error):
-                raise TurnRefusedError(refusal) from error
+            if (seen := as_session_error(error)) is not error:
+                raise seen from error
             raise
 
     def read_state(
@@ -448,10 +449,3 @@ def _state_of(run_state: str) -> str:
 
 def _settings_of(run_state: str | None) -> dict[str, Any]:
     return {} if run_state is None else dict(json.loads(run_state)["settings"])
-
-
-def _refusal_text(error: Exception) -> str | None:
-    """What a provider says that refuses the request itself, so that the same request is not paid for three times."""
-    status = getattr(error, "status_code", None)
-    is_final = isinstance(status, int) and 400 <= status < 500 and status not in (408, 409, 425, 429)
-    return f"{type(error).__name__}: {error}" if is_final else None
