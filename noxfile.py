@@ -109,7 +109,7 @@ def packaging(session: nox.Session) -> None:
 ADAPTER_EXTRAS = {"langgraph": "[langchain]"}
 ADAPTER_REQUIREMENTS = {"pydantic-ai": ["pydantic-ai-slim[anthropic,mcp,openai]"]}
 # Older versions do not say that they cannot work with releases that came after them.
-OLDER_VERSIONS_REQUIREMENTS = {"pydantic-ai": ["anthropic<1"]}
+OLDER_VERSIONS_REQUIREMENTS = {"pydantic-ai": ["anthropic<1", "mcp<2"]}
 ADAPTER_PEERS = {"langgraph": ["langgraph-checkpoint-sqlite>=3.0"]}
 # These need newer versions of the framework than the lowest ones.
 NEWEST_PEERS = {"langgraph": ["deepagents>=0.5", "langchain-anthropic>=1.0", "langchain-openai>=1.0"]}

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.profiles import ModelProfile
 from pydantic_core import to_jsonable_python
 
 from dex_agents import AgentSessionFlow
@@ -34,21 +35,36 @@ def call(name: str, arguments: Any = None, call_id: str | None = None) -> ToolCa
     return ToolCallPart(name, {} if arguments is None else arguments, tool_call_id=call_id or f"call_{name}")
 
 
+def _profile_without_tools() -> Any:
+    known = ModelProfile.__annotations__
+    name = "supported_native_tools" if "supported_native_tools" in known else "supported_builtin_tools"
+    make: Any = ModelProfile
+    return make(**{name: frozenset()})
+
+
 class ScriptedModel:
     """Replies one after the other; a request too many fails the test.
+
+    Args:
+        replies: What it replies, or raises.
+        can_stream: Whether it streams.
+        has_provider_tools: Whether it may search for tools by itself.
 
     Attributes:
         seen: The messages of each request.
         infos: What else each request said.
     """
 
-    def __init__(self, *replies: ModelResponse | Exception, can_stream: bool = False) -> None:
+    def __init__(
+        self, *replies: ModelResponse | Exception, can_stream: bool = False, has_provider_tools: bool = True
+    ) -> None:
         self._replies = list(replies)
         self.seen: list[list[ModelMessage]] = []
         self.infos: list[AgentInfo] = []
-        self.model = (
-            FunctionModel(self._reply, stream_function=self._stream) if can_stream else FunctionModel(self._reply)
-        )
+        options: dict[str, Any] = {"stream_function": self._stream} if can_stream else {}
+        if not has_provider_tools:
+            options["profile"] = _profile_without_tools()
+        self.model = FunctionModel(self._reply, **options)
 
     def _next(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.seen.append(copy.deepcopy(messages))

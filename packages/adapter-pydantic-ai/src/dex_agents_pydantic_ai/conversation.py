@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     SystemPromptPart,
     UserPromptPart,
 )
+from pydantic_ai.usage import RunUsage
 
 from dex_agents import (
     AgentToolCall,
@@ -46,6 +47,7 @@ class StepInput:
         tool_retries: How often each tool asked for a retry in a row, the latest calls included.
         history: The conversation, without system prompts that are not stored.
         result_messages: Results of the latest calls, which are not stored yet.
+        succeeded_calls: How many of the latest calls succeeded.
         offered_tools: Names of the function tools the model may be offered; None offers all.
         built_in_tools: The session's own tools that it is offered.
     """
@@ -55,8 +57,19 @@ class StepInput:
     tool_retries: Mapping[str, int]
     history: Sequence[ModelMessage]
     result_messages: tuple[FrameworkMessage, ...]
+    succeeded_calls: int
     offered_tools: Collection[str] | None
     built_in_tools: tuple[str, ...]
+
+    def run_usage(self) -> RunUsage:
+        """What the turn used so far, its latest calls included, as an object of its own that a run may count on.
+
+        Raises:
+            IncompatibleFrameworkVersionError: The installed version cannot read what another one wrote.
+        """
+        usage = self.state.run_usage()
+        usage.tool_calls += self.succeeded_calls
+        return usage
 
 
 def step_input(turn: AgentTurnContext) -> StepInput:
@@ -94,6 +107,7 @@ def step_input(turn: AgentTurnContext) -> StepInput:
         tool_retries=_tool_retries(state.tool_retries, calls),
         history=_history(turn, results),
         result_messages=results,
+        succeeded_calls=sum(call.status is AgentToolCallStatus.SUCCEEDED for call in calls),
         offered_tools=offered_tools,
         built_in_tools=built_in_tools,
     )

@@ -57,7 +57,7 @@ class ModelStep:
         self._turn = turn
         self._given = given
         self._deps = deps
-        self._usage = given.state.run_usage()
+        self._usage = given.run_usage()
         self._added: list[tuple[int, ModelRequestPart]] = []
 
     async def run(self) -> AgentTurnOutcome:
@@ -103,7 +103,7 @@ class ModelStep:
 
     async def _stream(self, run: AgentRun[Any, Any], node: Any) -> None:
         async with node.stream(run.ctx) as stream:
-            async for event in stream:
+            async for event in private_names.observed_events(run, stream):
                 write_stream_event(self._turn.events, event)
 
     def _hook_asks_again(self, run: AgentRun[Any, Any], node: Any) -> AgentTurnOutcome:

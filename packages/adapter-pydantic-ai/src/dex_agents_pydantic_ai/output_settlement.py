@@ -53,7 +53,7 @@ async def settle_outputs(
         response,
         parts=[part for part in response.parts if not isinstance(part, ToolCallPart) or part in outputs],
     )
-    usage = given.state.run_usage()
+    usage = given.run_usage()
     with refusing_hopeless_errors(), response_refusals():
         capability = SessionCapability(given.tool_retries)
         history = [*given.history[:position], trimmed]
@@ -83,7 +83,7 @@ def _continues(
         given.state,
         tool_retries=dict(tool_retries),
         output_retries=output_retries,
-        usage=encode_usage(given.state.run_usage()),
+        usage=encode_usage(given.run_usage()),
         output_call_ids=(),
         call_ids=(),
     )

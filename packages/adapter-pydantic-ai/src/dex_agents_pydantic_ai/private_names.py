@@ -7,14 +7,16 @@ them against the installed version.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any
 
 from pydantic_ai import CallToolsNode
+from pydantic_ai._agent_graph import build_run_context
 from pydantic_ai.models import Model
 from pydantic_ai.tools import ToolDefinition
 
 __all__ = [
+    "observed_events",
     "offered_tools",
     "output_retries_used",
     "output_tool_names",
@@ -56,6 +58,20 @@ def set_output_retries_used(run: Any, count: int) -> None:
 def pending_messages(run: Any) -> Sequence[Any]:
     """Messages that `ctx.enqueue` put behind the run, which would be lost when the run is left."""
     return tuple(getattr(run.ctx.state, "pending_messages", ()))
+
+
+def observed_events(run: Any, stream: Any) -> AsyncIterable[Any]:
+    """The events of a streamed request as the agent's capabilities pass them on, its own event handler among them.
+
+    Newer versions let the capabilities see what is read from `node.stream`; older ones do that in `Agent.run` alone.
+    """
+    methods = [getattr(method, "__code__", None) for method in vars(type(stream)).values()]
+    if any(code is not None and "wrap_run_event_stream" in code.co_names for code in methods):
+        return stream  # type: ignore[no-any-return]
+    observed: AsyncIterable[Any] = run.ctx.deps.root_capability.wrap_run_event_stream(
+        build_run_context(run.ctx), stream=stream
+    )
+    return observed
 
 
 def structured_text_output(run: Any) -> bool:

@@ -21,6 +21,10 @@ __all__ = ["ResponseCalls", "deferred_calls", "sort_calls"]
 # The framework's own tools change what a later call may do; their results are parts with a meaning, not text.
 _INTERNAL_KINDS = frozenset({"tool-search", "capability-load"})
 
+# Older versions know the results of a search by the tool's name.
+_KNOWS_KINDS = hasattr(ToolCallPart("", {}), "tool_kind")
+_SEARCH_TOOL = "search_tools"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseCalls:
@@ -107,8 +111,8 @@ def _deferred_call(
 
 def _evidence(definition: ToolDefinition | None, history: Sequence[ModelMessage]) -> tuple[str, ...]:
     """The messages that made a tool available which the model had to search or load first."""
-    if definition is None or not (
-        getattr(definition, "defer_loading", False) or getattr(definition, "capability_id", None)
+    if definition is None or (
+        _KNOWS_KINDS and not (getattr(definition, "defer_loading", False) or getattr(definition, "capability_id", None))
     ):
         return ()
     evidence = []
@@ -120,6 +124,8 @@ def _evidence(definition: ToolDefinition | None, history: Sequence[ModelMessage]
 
 
 def _reveals(part: Any) -> bool:
+    if not _KNOWS_KINDS:
+        return getattr(part, "tool_name", None) == _SEARCH_TOOL
     return _kind(part) in _INTERNAL_KINDS or part.part_kind == "tool-availability-delta"
 
 
