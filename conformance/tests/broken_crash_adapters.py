@@ -205,4 +205,14 @@ BROKEN_CRASH_ADAPTERS = (
     BrokenCrashAdapter(
         KeepsInstructions, "the_deployed_instructions_count_from_the_next_model_call", "instructions-are-sent"
     ),
+    BrokenCrashAdapter(
+        RepeatsAfterCrash,
+        "F12_a_worker_that_dies_in_a_call_leaves_it_to_its_effect[read]",
+        "a-lost-mcp-call-is-decided-by-its-effect",
+    ),
+    BrokenCrashAdapter(
+        KeyOfTheAttempt,
+        "F12_a_worker_that_dies_in_a_call_leaves_it_to_its_effect[read]",
+        "attempts-share-their-key",
+    ),
 )

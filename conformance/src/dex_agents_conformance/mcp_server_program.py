@@ -29,7 +29,8 @@ class _Server:
         self._listing = listing
         self._log = log
 
-    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """The result; None for a request that is never answered."""
         if method == "server/discover":
             return {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}
         if method == "tools/list":
@@ -43,7 +44,7 @@ class _Server:
             tools: list[dict[str, Any]] = json.load(file)
         return tools
 
-    def _call(self, params: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, params: dict[str, Any]) -> dict[str, Any] | None:
         name = params["name"]
         tool = next((tool for tool in self._tools() if tool["listed"]["name"] == name), None)
         if tool is None:
@@ -62,6 +63,8 @@ class _Server:
         self._record(params.get("_meta", {}).get(IDEMPOTENCY_KEY, ""), "key")
         if self._runs(name) <= tool["deaths"]:
             os._exit(3)
+        if self._runs(name) <= tool["unanswered"]:
+            return None
         is_error = tool["failure"] is not None
         text = tool["failure"] if is_error else f"{name}:{value}"
         return {"content": [{"type": "text", "text": text}], "isError": is_error}
@@ -94,6 +97,8 @@ def _main() -> None:
         response: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
             result = server.answer(message["method"], message.get("params") or {})
+            if result is None:
+                continue
             response["result"] = {"resultType": "complete", **result}
         except _Refusal as refusal:
             response["error"] = {"code": refusal.code, "message": str(refusal)}

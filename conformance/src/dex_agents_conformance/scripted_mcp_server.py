@@ -40,6 +40,7 @@ class ScriptedMcpTool:
         annotations: Its annotations as the server lists them.
         failure: Text of the `isError` result it returns instead.
         deaths: How many of its runs kill the server behind the effect, before it answers.
+        unanswered: How many of its runs the server never answers, behind the effect.
         question: What it asks the user before its effect; the answer takes the place of the value.
         is_listed: Whether the server lists it; it can be called all the same.
         takes_odd_arguments: Whether it takes anything under the names of `ODD_ARGUMENTS`, and returns all it got as
@@ -50,6 +51,7 @@ class ScriptedMcpTool:
     annotations: Mapping[str, bool] = field(default_factory=dict)
     failure: str | None = None
     deaths: int = 0
+    unanswered: int = 0
     question: ScriptedQuestion | None = None
     is_listed: bool = True
     takes_odd_arguments: bool = False
@@ -65,6 +67,7 @@ class ScriptedMcpTool:
             "listed": listed,
             "failure": self.failure,
             "deaths": self.deaths,
+            "unanswered": self.unanswered,
             "question": None if self.question is None else self.question.question,
             "choices": [] if self.question is None else list(self.question.choices),
             "is_listed": self.is_listed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from dex_agents.testing import poll_until
 from dex_agents_conformance.adapter import AdapterDescription
 from dex_agents_conformance.capabilities import Capability
 from dex_agents_conformance.case_run import SESSION, CaseRun
@@ -64,6 +65,10 @@ def _annotated(setup: CaseSetup) -> ConversationScript:
 
 def _dies(setup: CaseSetup) -> ConversationScript:
     return _script(setup, ScriptedMcpTool(name="act", annotations=_ANNOTATIONS[setup.parameter], deaths=1), _LOOK)
+
+
+def _never_answers(setup: CaseSetup) -> ConversationScript:
+    return _script(setup, ScriptedMcpTool(name="act", annotations=_ANNOTATIONS[setup.parameter], unanswered=1), _LOOK)
 
 
 def _asks(setup: CaseSetup) -> ConversationScript:
@@ -148,6 +153,24 @@ class McpToolCases(AdapterDescription):
         assert len(set(run.idempotency_keys)) == 1, "[attempts-share-their-key]"
         assert await run.answer_of("next") == "well"
         _check_read(run, "look:eight")
+
+    @case(_never_answers, capability=Capability.MCP_TOOLS, parameters=("read", "write"), runs_worker=False)
+    async def test_F12_a_worker_that_dies_in_a_call_leaves_it_to_its_effect(self, run: CaseRun) -> None:
+        """Another worker repeats what may be repeated, with the same key, and says of the rest that nobody knows."""
+        worker = await run.start_worker()
+        await run.start("go")
+        if run.parameter == "write":
+            await run.client.wait_for_interrupt(SESSION, kind="approval")
+            assert await run.client.approve(SESSION)
+        await poll_until(lambda: run.effects["act"] or None, awaited="the call at the server", timeout=60)
+        await worker.kill()
+        await run.start_worker()
+        await run.finish_unasked()
+        is_repeated = run.parameter != "write"
+        wanted = "succeeded" if is_repeated else "outcome_unknown"
+        assert await run.statuses() == [("s__act", wanted)], "[a-lost-mcp-call-is-decided-by-its-effect]"
+        assert run.effects == {"act": 2 if is_repeated else 1}, "[a-lost-mcp-call-is-decided-by-its-effect]"
+        assert len(set(run.idempotency_keys)) == 1, "[attempts-share-their-key]"
 
     @case(_asks, capability=Capability.MCP_TOOLS)
     async def test_F53_a_servers_question_in_the_middle_of_a_call_reaches_the_user(self, run: CaseRun) -> None:
