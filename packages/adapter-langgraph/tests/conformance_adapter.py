@@ -17,7 +17,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import interrupt
 from pydantic import ConfigDict
 
-from dex_agents import AgentSessionFlow
+from dex_agents import AgentSessionFlow, ToolExecutionError, ToolTaskPoll, ToolTaskStarted
 from dex_agents_conformance import (
     AdapterConformance,
     Capability,
@@ -36,7 +36,12 @@ from dex_agents_conformance import (
     TextPart,
     ToolCallPart,
 )
-from dex_agents_langgraph import create_langgraph_session_flow, current_session_tool_call
+from dex_agents_langgraph import (
+    RemoteTask,
+    SessionToolCall,
+    create_langgraph_session_flow,
+    current_session_tool_call,
+)
 from dex_agents_langgraph.session_middleware import SessionToolsMiddleware
 
 
@@ -156,10 +161,10 @@ def _call_part(call: Any) -> ToolCallPart:
 
 
 def _tool(tool: ScriptedTool) -> BaseTool:
-    def key() -> str:
+    def current_call() -> SessionToolCall:
         call = current_session_tool_call()
         assert call is not None
-        return call.idempotency_key
+        return call
 
     async def run(value: str = "") -> Any:
         if tool.questions:
@@ -174,16 +179,19 @@ def _tool(tool: ScriptedTool) -> BaseTool:
                 for asked in tool.questions
             )
         try:
-            return await tool.run(value, idempotency_key=key())
+            output = await tool.run(value, idempotency_key=current_call().idempotency_key)
         except ScriptedToolFailure as failure:
             raise ToolException(str(failure)) from failure
+        if isinstance(output, ToolTaskStarted):
+            return current_call().start_task(output.task_id, poll_interval_seconds=output.poll_interval_seconds)
+        return output
 
     async def run_with_value(value: str) -> Any:
         return await run(value)
 
     def run_blocking(value: str = "") -> Any:
         try:
-            return tool.run_blocking(value, idempotency_key=key())
+            return tool.run_blocking(value, idempotency_key=current_call().idempotency_key)
         except ScriptedToolFailure as failure:
             raise ToolException(str(failure)) from failure
 
@@ -207,6 +215,16 @@ def _mcp_tools(script: ConversationScript) -> list[BaseTool]:
         return thread.submit(asyncio.run, mcp_source_tools(make_mcp_tool_source(script))).result()
 
 
+def _task(tool: ScriptedTool) -> RemoteTask:
+    def poll(poll: ToolTaskPoll) -> Any:
+        try:
+            return tool.poll_task(poll.input_answers)
+        except ScriptedToolFailure as failure:
+            raise ToolExecutionError(str(failure)) from failure
+
+    return RemoteTask(poll=poll, cancel=lambda cancellation: tool.cancel_task())
+
+
 class Adapter(AdapterConformance):
     """LangChain's `create_agent`."""
 
@@ -225,6 +243,7 @@ class Adapter(AdapterConformance):
             Capability.BUILT_IN_TOOLS,
             Capability.COMPACTION,
             Capability.PLAN_MODE,
+            Capability.TOOL_TASKS,
         }
     )
     result_texts = {
@@ -260,5 +279,9 @@ class Adapter(AdapterConformance):
             )
 
         return create_langgraph_session_flow(
-            make_graph, script.flow_type, summary_model=make_model, **script.flow_options
+            make_graph,
+            script.flow_type,
+            summary_model=make_model,
+            remote_tasks={tool.name: _task(tool) for tool in script.tools if tool.task is not None},
+            **script.flow_options,
         )

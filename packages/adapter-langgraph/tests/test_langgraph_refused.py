@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from langgraph_sessions import SESSION, Models, calls
 
 from dex_agents import ToolEffect
 from dex_agents.testing import AgentTestEnvironment
-from dex_agents_langgraph import create_langgraph_session_flow
+from dex_agents_langgraph import RemoteTask, create_langgraph_session_flow, current_session_tool_call
 from dex_agents_langgraph.session_middleware import SessionToolsMiddleware
 
 
 def _error_of(directory: Path, graph: Any, *, plan_mode: bool = False, **options: Any) -> str:
+    directory.mkdir(exist_ok=True)
+
     def create_flow(_: Path) -> Any:
         return create_langgraph_session_flow(graph, "Refused", default_tool_effect=ToolEffect.READ, **options)
 
@@ -141,3 +144,30 @@ def test_a_tool_named_like_an_enabled_built_in_tool_is_refused() -> None:
     graph = create_agent(Models().make("main", AIMessage("x")), [tool])
     with pytest.raises(TypeError, match="ask_user uses the name of an enabled built-in tool"):
         create_langgraph_session_flow(graph, "A", built_in_tools=("ask_user",))
+
+
+def test_a_task_that_nothing_follows_is_refused_and_so_is_a_second_one(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def work() -> str:
+        """Starts work."""
+        call = current_session_tool_call()
+        assert call is not None
+        with contextlib.suppress(RuntimeError):
+            for number in range(2):
+                seen.append(call.start_task(f"task-{number}", poll_interval_seconds=1))  # noqa: PERF401 -- one by one
+        return "worked"
+
+    model = Models().make("main", calls(("work", {}, "c1")), AIMessage("done"), AIMessage("again"))
+    graph = create_agent(model, [StructuredTool.from_function(work)])
+    assert _error_of(tmp_path / "unknown", graph) == ""
+    assert seen == []
+    task = RemoteTask(poll=lambda poll: f"{poll.tool_call.task_id} is done")
+    models = Models()
+    model = models.make("main", calls(("work", {}, "c1")), AIMessage("done"))
+    graph = create_agent(model, [StructuredTool.from_function(work)])
+    assert _error_of(tmp_path / "known", graph, remote_tasks={"work": task}) == ""
+    assert seen == ["started task-0"]
+    assert models.requests["main"][-1][1][-1]["content"] == "task-0 is done"
+    with pytest.raises(TypeError, match="must be a RemoteTask"):
+        create_langgraph_session_flow(graph, "A", remote_tasks={"work": "task"})  # type: ignore[dict-item]

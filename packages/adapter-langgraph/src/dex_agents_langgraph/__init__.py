@@ -12,6 +12,7 @@ from dex_agents_langgraph.model_step_context import (
     session_messages,
     session_tools,
 )
+from dex_agents_langgraph.remote_tasks import RemoteTask
 from dex_agents_langgraph.session_flow import create_langgraph_session_flow
 from dex_agents_langgraph.stored_messages import UnstorableMessageError
 from dex_agents_langgraph.tool_call_context import SessionToolCall, current_session_tool_call
@@ -19,6 +20,7 @@ from dex_agents_langgraph.tool_call_context import SessionToolCall, current_sess
 __all__ = (
     "LangGraphRunner",
     "RefusedStateError",
+    "RemoteTask",
     "SessionModelStep",
     "SessionToolCall",
     "UndeferredToolError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -23,6 +24,9 @@ from dex_agents import (
     FrameworkMessage,
     ModelStepContinues,
     ToolCallsRequested,
+    ToolTaskCancellation,
+    ToolTaskPoll,
+    ToolTaskPollOutcome,
     TurnCompleted,
     TurnRefusedError,
 )
@@ -38,6 +42,7 @@ from dex_agents_langgraph.held_call_run import run_held_call
 from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step, session_tools
 from dex_agents_langgraph.private_names import unwrap_delta_snapshot
 from dex_agents_langgraph.provider_errors import as_session_error
+from dex_agents_langgraph.remote_tasks import RemoteTask, RemoteTasks
 from dex_agents_langgraph.stored_messages import (
     CallIdentities,
     StoredMessages,
@@ -68,6 +73,7 @@ class LangGraphRunner:
         make_input: Makes the graph's input of a turn from the new messages and the session's settings; by default it is
             `{messages_key: messages}`.
         summary_model: Summarises earlier messages; a model without tools, or a function of the session's settings.
+        remote_tasks: How remote work is followed, by name of the tool that starts it.
 
     Raises:
         TypeError: It is no compiled graph, or a tool's metadata has the wrong type.
@@ -84,12 +90,14 @@ class LangGraphRunner:
         context: Any = None,
         make_input: Callable[[list[BaseMessage], Mapping[str, Any]], Any] | None = None,
         summary_model: SummaryModel | None = None,
+        remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({}),
     ) -> None:
         self._graphs = GraphProvider(graph, messages_key, tool_nodes or {}, allowed_types)
         self._messages_key = messages_key
         self._context = context
         self._make_input = make_input
         self._summary_model = summary_model
+        self._remote_tasks = RemoteTasks(remote_tasks)
         self._client_retries = ClientRetryWarnings()
         for tool in self._graphs.default.tools.values():
             check_tool_metadata(tool)
@@ -179,7 +187,21 @@ class LangGraphRunner:
             codec,
             config=_config(call.flow_id, settings),
             context=self._context_of(settings),
+            has_remote_tasks=call.tool_call.tool_name in self._remote_tasks,
         )
+
+    async def poll_tool_task(self, poll: ToolTaskPoll) -> ToolTaskPollOutcome:
+        """Ask once how a tool's remote work is.
+
+        Raises:
+            ToolExecutionError: The work failed, or this release does not know the tool's tasks.
+            Exception: The poll failed.
+        """
+        return await self._remote_tasks.poll(poll)
+
+    async def cancel_tool_task(self, cancellation: ToolTaskCancellation) -> None:
+        """Stop a tool's remote work, where something can stop it."""
+        await self._remote_tasks.cancel(cancellation)
 
     def build_unfinished_turn_messages(self, turn: AgentTurnContext) -> tuple[FrameworkMessage, ...]:
         """The results of stored calls, and the graph's state, for a turn that ends without an answer."""

@@ -37,7 +37,13 @@ __all__ = ["run_held_call"]
 
 
 async def run_held_call(
-    call: DeferredToolExecution, graph: Any, codec: CheckpointCodec, *, config: RunnableConfig, context: Any
+    call: DeferredToolExecution,
+    graph: Any,
+    codec: CheckpointCodec,
+    *,
+    config: RunnableConfig,
+    context: Any,
+    has_remote_tasks: bool,
 ) -> DeferredToolOutcome:
     """Run a call that a tool node held back, or ask what a node's interrupt asks.
 
@@ -47,6 +53,7 @@ async def run_held_call(
         codec: Reads and writes its states.
         config: The run's config.
         context: The run's context.
+        has_remote_tasks: Whether the session can follow remote work of the tool.
 
     Raises:
         ToolExecutionError: A failure for the model.
@@ -67,7 +74,7 @@ async def run_held_call(
     graph_input: Any = None if continuation is None else Command(resume=_resume(call, continuation))
     token = active_deferral.set(deferral)
     try:
-        with entered_tool_call(call):
+        with entered_tool_call(call, has_remote_tasks=has_remote_tasks) as session_call:
             async for _ in running.astream(
                 graph_input, config, context=context, stream_mode="values", durability="sync"
             ):
@@ -81,6 +88,8 @@ async def run_held_call(
         raise
     finally:
         active_deferral.reset(token)
+    if deferral.output is not None and session_call.started_task is not None:
+        return session_call.started_task
     if deferral.output is not None:
         return outcome_of(deferral.output, _graph_call_id(call), codec)
     if not deferral.questions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -10,6 +11,7 @@ from langchain_core.messages import BaseMessage
 from dex_agents import AgentSessionFlow, create_agent_session_flow
 from dex_agents_langgraph.context_compaction import SummaryModel
 from dex_agents_langgraph.graph_runner import LangGraphRunner
+from dex_agents_langgraph.remote_tasks import RemoteTask
 
 __all__ = ["create_langgraph_session_flow"]
 
@@ -24,6 +26,7 @@ def create_langgraph_session_flow(
     context: Any = None,
     make_input: Callable[[list[BaseMessage], Mapping[str, Any]], Any] | None = None,
     summary_model: SummaryModel | None = None,
+    remote_tasks: Mapping[str, RemoteTask] = MappingProxyType({}),
     **options: Any,
 ) -> AgentSessionFlow:
     """Build the Flow of a graph's sessions. The graph needs no changes, and no checkpointer.
@@ -40,6 +43,8 @@ def create_langgraph_session_flow(
             `{messages_key: messages}`.
         summary_model: Summarises earlier messages where `compaction` is an option: a chat model without tools, or a
             function of the session's settings that gives one.
+        remote_tasks: How remote work is followed, by name of the tool that starts it with
+            `current_session_tool_call().start_task(...)`.
         options: Further fields of `dex_agents.AgentSessionOptions`.
 
     Raises:
@@ -55,6 +60,7 @@ def create_langgraph_session_flow(
         context=context,
         make_input=make_input,
         summary_model=summary_model,
+        remote_tasks=remote_tasks,
     )
     if options.get("compaction") is not None and summary_model is None:
         raise ValueError("compaction needs summary_model=: a graph's own models are known to its nodes alone")
