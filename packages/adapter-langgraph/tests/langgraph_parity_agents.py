@@ -12,6 +12,7 @@ from langchain.agents.middleware import (
     LLMToolSelectorMiddleware,
     ModelCallLimitMiddleware,
     ModelFallbackMiddleware,
+    PIIMiddleware,
     SummarizationMiddleware,
     TodoListMiddleware,
     ToolCallLimitMiddleware,
@@ -244,6 +245,13 @@ def retried_tool(models: Models, saver: Any) -> Any:
     return create_agent(main, [flaky], middleware=[middleware], checkpointer=saver)
 
 
+def redacted_addresses(models: Models, saver: Any) -> Any:
+    """Changes the user's messages in the history, and the model's."""
+    replies = [AIMessage(f"I wrote to ada@example.com, {number}") for number in (1, 2)]
+    middleware = PIIMiddleware("email", strategy="redact", apply_to_input=True, apply_to_output=True)
+    return create_agent(models.make("main", *replies), [add], middleware=[middleware], checkpointer=saver)
+
+
 def jump_to_end(models: Models, saver: Any) -> Any:
     return create_agent(models.make("main", AIMessage("hello")), [add], middleware=[JumpsToEnd()], checkpointer=saver)
 
@@ -322,6 +330,7 @@ AGENTS = [
     selected_tools,
     cleared_tool_results,
     retried_tool,
+    redacted_addresses,
     jump_to_end,
     structured_by_tool,
     structured_by_provider,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph_parity_agents import AGENTS
+from langgraph_parity_agents import AGENTS, redacted_addresses
 from langgraph_parity_graphs import GRAPHS
 from langgraph_sessions import MakeGraph, Models, run_native, run_session, shown
 from pydantic import BaseModel
@@ -35,3 +35,13 @@ def test_models_and_states_see_what_a_native_run_gives(make: MakeGraph, tmp_path
     assert ours.requests == native.requests
     assert ours.unused == native.unused
     assert _comparable(state) == _comparable(native_state)
+
+
+def test_a_message_that_the_graph_changed_is_read_changed_in_later_turns(tmp_path: Path) -> None:
+    ours, native = Models(), Models()
+    turns = ["I am bob@example.com", "and now?"]
+    asyncio.run(run_session(tmp_path, redacted_addresses, ours, turns, ""))
+    asyncio.run(run_native(redacted_addresses, native, turns, ""))
+    assert ours.requests == native.requests
+    assert "example.com" not in str(ours.requests)
+    assert "[REDACTED_EMAIL]" in str(ours.requests["main"][-1])

@@ -22,12 +22,9 @@ from dex_agents import (
     DeferredToolExecution,
     DeferredToolOutcome,
     FrameworkMessage,
-    ModelStepContinues,
-    ToolCallsRequested,
     ToolTaskCancellation,
     ToolTaskPoll,
     ToolTaskPollOutcome,
-    TurnCompleted,
     TurnRefusedError,
 )
 from dex_agents_langgraph.checkpoint_saver import AttemptCheckpointSaver
@@ -35,11 +32,12 @@ from dex_agents_langgraph.checkpoint_state import CheckpointCodec
 from dex_agents_langgraph.client_retries import ClientRetryWarnings
 from dex_agents_langgraph.context_compaction import SummaryModel, select_cutoff, summarize, summary_note
 from dex_agents_langgraph.event_stream import ModelEventStream
-from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS, PreparedGraph
+from dex_agents_langgraph.graph_copy import PER_TURN_CHANNELS
 from dex_agents_langgraph.graph_provider import GraphProvider
-from dex_agents_langgraph.graph_run import GraphRun, GraphStep, conversation, set_conversation
+from dex_agents_langgraph.graph_run import GraphRun, conversation, set_conversation
 from dex_agents_langgraph.held_call_run import run_held_call
 from dex_agents_langgraph.model_step_context import SessionModelStep, active_model_step, session_tools
+from dex_agents_langgraph.model_step_outcome import ModelStepOutcomeBuilder, settings_of_run, state_of_run
 from dex_agents_langgraph.private_names import unwrap_delta_snapshot
 from dex_agents_langgraph.provider_errors import as_session_error
 from dex_agents_langgraph.remote_tasks import RemoteTask, RemoteTasks
@@ -53,8 +51,8 @@ from dex_agents_langgraph.stored_messages import (
 from dex_agents_langgraph.token_estimate import message_tokens, pending_result_tokens, text_tokens, tool_tokens
 from dex_agents_langgraph.tool_deferral import ToolDeferral
 from dex_agents_langgraph.tool_outcomes import recorded_output, result_message
-from dex_agents_langgraph.tool_policies import check_tool_metadata, deferred_call
-from dex_agents_langgraph.user_interrupts import interrupt_call, interrupt_id_of
+from dex_agents_langgraph.tool_policies import check_tool_metadata
+from dex_agents_langgraph.user_interrupts import interrupt_id_of
 
 __all__ = ["LangGraphRunner"]
 
@@ -170,7 +168,9 @@ class LangGraphRunner:
             raise
         finally:
             active_model_step.reset(token)
-        return _Outcome(turn, prepared, codec, stored, start.saver, run, step).build()
+        return ModelStepOutcomeBuilder(
+            turn, codec, stored, start.saver, run.observer, step, messages_key=self._messages_key
+        ).build()
 
     async def execute_deferred_tool_call(self, call: DeferredToolExecution) -> DeferredToolOutcome:
         """Run one call of the graph's tools, with everything that stands around it in the graph.
@@ -179,7 +179,7 @@ class LangGraphRunner:
             ToolExecutionError: A failure for the model.
             Exception: What the tool raised.
         """
-        settings = _settings_of(call.framework_run_state)
+        settings = settings_of_run(call.framework_run_state)
         prepared, codec = self._graphs.get(settings)
         return await run_held_call(
             call,
@@ -207,8 +207,8 @@ class LangGraphRunner:
         """The results of stored calls, and the graph's state, for a turn that ends without an answer."""
         if turn.framework_run_state is None:
             return ()
-        _, codec = self._graphs.get(_settings_of(turn.framework_run_state))
-        state = _state_of(turn.framework_run_state)
+        _, codec = self._graphs.get(settings_of_run(turn.framework_run_state))
+        state = state_of_run(turn.framework_run_state)
         stored = StoredMessages(turn.messages)
         results = _missing_results(turn, stored, codec)
         if not results:
@@ -286,7 +286,7 @@ class LangGraphRunner:
 
     def _start(self, turn: AgentTurnContext, stored: StoredMessages, codec: CheckpointCodec) -> _Start:
         if turn.framework_run_state is not None:
-            saver = codec.load(_state_of(turn.framework_run_state), stored)
+            saver = codec.load(state_of_run(turn.framework_run_state), stored)
             self._insert_summary(turn, saver)
             answers = _interrupt_answers(turn)
             return _Start(saver, Command(resume=answers) if answers else None)
@@ -320,98 +320,6 @@ class LangGraphRunner:
 class _Start(NamedTuple):
     saver: AttemptCheckpointSaver
     graph_input: Any
-
-
-class _Outcome:
-    """What one finished model step means to the session."""
-
-    def __init__(
-        self,
-        turn: AgentTurnContext,
-        prepared: PreparedGraph,
-        codec: CheckpointCodec,
-        stored: StoredMessages,
-        saver: AttemptCheckpointSaver,
-        run: GraphRun,
-        step: GraphStep,
-    ) -> None:
-        self._turn = turn
-        self._codec = codec
-        self._stored = stored
-        self._saver = saver
-        self._run = run
-        self._step = step
-        self._messages_key = prepared.messages_key
-        self._identities = CallIdentities(turn.tool_calls, stored, turn.turn_id)
-
-    def build(self) -> AgentTurnOutcome:
-        new = self._new_messages()
-        self._stored.add(new)
-        usage, metadata = self._run.observer.usage, self._run.observer.metadata
-        state = self._codec.dump(self._saver, self._stored, self._keeps)
-        calls = [
-            deferred_call(self._turn, key, held, graph_asks_approval=held.call["name"] in self._step.approval_tools)
-            for key, held in self._step.held_calls.items()
-        ]
-        calls += [interrupt_call(asked) for asked in self._step.questions]
-        if self._step.is_finished or (calls and self._turn.turn_limit_reached is not None):
-            return TurnCompleted(
-                new_messages=self._last_messages(new, state), usage=usage, model_call_metadata=metadata
-            )
-        run_state = json.dumps({"state": state, "settings": dict(self._turn.session_settings)}, ensure_ascii=False)
-        encoded = tuple(self._encode(message) for message in new)
-        if calls:
-            return ToolCallsRequested(
-                framework_run_state=run_state,
-                tool_calls=tuple(calls),
-                usage=usage,
-                new_messages=encoded,
-                model_call_metadata=metadata,
-            )
-        return ModelStepContinues(
-            framework_run_state=run_state, new_messages=encoded, usage=usage, model_call_metadata=metadata
-        )
-
-    def _new_messages(self) -> list[BaseMessage]:
-        """What the graph added behind the stored messages. What it changed before them stays in its state."""
-        messages = conversation(self._saver, self._messages_key)
-        produced = self._run.observer.produced_ids
-        last_stored = max(
-            (place for place, message in enumerate(messages) if message.id in self._stored.by_id), default=-1
-        )
-        new = []
-        for place, message in enumerate(messages):
-            if not message.id:
-                message.id = f"{self._turn.turn_id}-{self._turn.model_step_count}-{place}"
-            is_repeated = message.id in produced and message.id in self._stored.by_id
-            if (is_repeated and not self._stored.is_stored(message)) or (
-                place > last_stored and _belongs_to_transcript(message)
-            ):
-                new.append(message)
-        set_conversation(self._saver, self._messages_key, messages)
-        return new
-
-    def _keeps(self, namespace: str) -> bool:
-        tasks = [part.partition(":")[2] for part in namespace.split("|") if ":" in part]
-        return all(task in self._step.pending_tasks for task in tasks)
-
-    def _last_messages(self, new: list[BaseMessage], state: str) -> tuple[FrameworkMessage, ...]:
-        encoded = [self._encode(message) for message in new[:-1]]
-        encoded.append(self._encode(new[-1], state) if new else state_marker(state))
-        refusal = self._turn.turn_limit_reached or ""
-        for call_id, name in self._stored.unanswered_calls() if not self._step.is_finished else ():
-            identifier = f"{self._turn.turn_id}-refused-{len(encoded)}"
-            result = ToolMessage(refusal, tool_call_id=call_id, name=name, status="error", id=identifier)
-            encoded.append(encode_message(result))
-        return tuple(encoded)
-
-    def _encode(self, message: BaseMessage, state: str | None = None) -> FrameworkMessage:
-        tool_call_id = self._identities.take(message.tool_call_id) if isinstance(message, ToolMessage) else None
-        return encode_message(message, tool_call_id, state=state)
-
-
-def _belongs_to_transcript(message: BaseMessage) -> bool:
-    return not isinstance(message, SystemMessage) and not message.additional_kwargs.get("lc_source")
 
 
 def _begin_turn(saver: AttemptCheckpointSaver) -> None:
@@ -463,11 +371,3 @@ def _identity(turn: AgentTurnContext, tool_call_id: str) -> str:
 
 def _config(session_id: str, settings: Mapping[str, Any]) -> RunnableConfig:
     return {"configurable": {"thread_id": session_id, "session_settings": dict(settings)}}
-
-
-def _state_of(run_state: str) -> str:
-    return str(json.loads(run_state)["state"])
-
-
-def _settings_of(run_state: str | None) -> dict[str, Any]:
-    return {} if run_state is None else dict(json.loads(run_state)["settings"])

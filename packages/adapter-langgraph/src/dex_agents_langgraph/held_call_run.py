@@ -20,6 +20,7 @@ from dex_agents import (
 )
 from dex_agents.session.texts import QUESTION_DEADLINE_PASSED, QUESTION_DECLINED, unknown_tool_text
 from dex_agents_langgraph.checkpoint_state import CheckpointCodec
+from dex_agents_langgraph.model_step_outcome import state_of_run
 from dex_agents_langgraph.private_names import is_result_formatting_error
 from dex_agents_langgraph.stored_messages import StoredMessages
 from dex_agents_langgraph.tool_call_context import IDEMPOTENCY_KEY, entered_tool_call
@@ -64,7 +65,7 @@ async def run_held_call(
     stored = StoredMessages(call.messages)
     continuation = _continuation(call)
     state = call.framework_run_state if continuation is None else None
-    saver = codec.load(json.loads(state)["state"] if state else (continuation or {})["state"], stored)
+    saver = codec.load(state_of_run(state) if state else (continuation or {})["state"], stored)
     deferral = ToolDeferral(
         run_key=call.tool_call.tool_source_reference,
         run_call=lambda held: {**held, "args": _arguments(call, held)},
