@@ -96,14 +96,14 @@ async def run_session(
         sessions = environment.client
         await sessions.start_session(SESSION)
         for turn in turns:
-            result = await sessions.send_and_wait(SESSION, turn, timeout=30)
+            result = await sessions.send_and_wait(SESSION, turn, timeout=60)
             while result.status == "waiting_for_person":
                 for asked in (await sessions.get_agent_snapshot(SESSION)).pending_interrupts:
                     if asked.kind == "approval":
                         await sessions.resolve_interrupt(SESSION, asked.interrupt_id, approved=True)
                     else:
                         await sessions.answer_question(SESSION, asked.interrupt_id, answer)
-                result = await sessions.wait_for_turn(result.sent_message, timeout=30)
+                result = await sessions.wait_for_turn(result.sent_message, timeout=60)
             assert result.status == "completed", result
         messages = (await sessions.get_agent_snapshot(SESSION)).messages
         flow: Any = environment.flow

@@ -110,7 +110,7 @@ def test_a_turn_goes_on_where_a_summary_is_refused(tmp_path: Path) -> None:
         async with AgentTestEnvironment(create_flow, runs_worker=True, directory=tmp_path) as environment:
             await environment.client.start_session(SESSION)
             for text in ("one", "two", "three"):
-                result = await environment.client.send_and_wait(SESSION, text, timeout=30)
+                result = await environment.client.send_and_wait(SESSION, text, timeout=60)
                 assert result.status == "completed"
 
     asyncio.run(run())

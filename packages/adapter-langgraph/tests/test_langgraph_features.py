@@ -16,10 +16,11 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware, wrap_tool_call
 from langchain.tools import ToolRuntime
-from langchain_core.messages import AIMessage, AnyMessage, InvalidToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, InvalidToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, tool
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph_parity_agents import add
 from langgraph_parity_graphs import fan_out_of_agents, react_graph, subgraph_with_tools
 from langgraph_sessions import SESSION, Models, calls, run_session
@@ -28,7 +29,13 @@ from dex_agents import AgentEvent, AgentMessage, ToolEffect
 from dex_agents.session.event_values import decode_event_payload
 from dex_agents.session.persistence import AGENT_EVENTS
 from dex_agents.testing import AgentTestEnvironment, poll_until
-from dex_agents_langgraph import create_langgraph_session_flow, current_session_tool_call
+from dex_agents_langgraph import (
+    create_langgraph_session_flow,
+    current_session_tool_call,
+    offered_tools,
+    session_messages,
+)
+from dex_agents_langgraph.session_middleware import SessionToolsMiddleware
 from dex_agents_langgraph.testing import ScriptedChatModel, call_tool
 
 
@@ -48,7 +55,7 @@ def _run(directory: Path, graph: Any, *texts: str, **options: Any) -> tuple[Agen
     async def run() -> tuple[AgentMessage, ...]:
         async with _open(directory, graph, **options) as environment:
             for text in texts:
-                result = await environment.client.send_and_wait(SESSION, text, timeout=30)
+                result = await environment.client.send_and_wait(SESSION, text, timeout=60)
                 assert result.status == "completed", result
             return (await environment.client.get_agent_snapshot(SESSION)).messages
 
@@ -91,7 +98,7 @@ def test_a_hand_written_tool_node_is_replaced_and_its_calls_are_steps(
 
     async def run() -> tuple[list[tuple[str, str]], str]:
         async with _open(tmp_path, graph.compile(), tool_nodes={"my_tools": [add]}, messages_key=key) as environment:
-            result = await environment.client.send_and_wait(SESSION, "go", timeout=30)
+            result = await environment.client.send_and_wait(SESSION, "go", timeout=60)
             return await environment.client.read_tool_call_statuses(SESSION), result.text
 
     assert asyncio.run(run()) == ([("add", "succeeded")], "so 3")
@@ -131,7 +138,7 @@ def test_invalid_tool_calls_become_failed_calls_that_the_model_reads(tmp_path: P
 
     async def run() -> tuple[list[tuple[str, str]], str]:
         async with _open(tmp_path, create_agent(model, [add])) as environment:
-            result = await environment.client.send_and_wait(SESSION, "go", timeout=30)
+            result = await environment.client.send_and_wait(SESSION, "go", timeout=60)
             return await environment.client.read_tool_call_statuses(SESSION), result.text
 
     assert asyncio.run(run()) == ([("add", "failed")], "sorry")
@@ -192,7 +199,7 @@ def test_a_turn_that_was_cancelled_leaves_a_history_that_the_next_one_can_send(t
             await poll_until(lambda: _is_final(environment, "add"), awaited="the end of add")
             assert await sessions.cancel_turn(SESSION)
             await sessions.wait_until_idle(SESSION)
-            return (await sessions.send_and_wait(SESSION, "and now?", timeout=30)).text
+            return (await sessions.send_and_wait(SESSION, "and now?", timeout=60)).text
 
     assert asyncio.run(run()) == "fine"
     last = models.requests["main"][-1][1]
@@ -208,7 +215,7 @@ def test_a_model_that_neither_streams_nor_tells_usage_is_shown_and_counted(tmp_p
     async def run() -> tuple[str, Any]:
         graph = create_agent(Models().make("main", AIMessage("all at once")), [add])
         async with _open(tmp_path, graph) as environment:
-            await environment.client.send_and_wait(SESSION, "go", timeout=30)
+            await environment.client.send_and_wait(SESSION, "go", timeout=60)
             usage = (await environment.client.get_agent_snapshot(SESSION)).usage
             return await _streamed(environment, "text_delta"), usage
 
@@ -225,7 +232,7 @@ def test_what_middleware_says_to_itself_is_counted_and_not_shown(tmp_path: Path)
     async def run() -> tuple[str, int]:
         async with _open(tmp_path, create_agent(model, [add], middleware=[middleware])) as environment:
             for text in ("one", "two"):
-                await environment.client.send_and_wait(SESSION, text, timeout=30)
+                await environment.client.send_and_wait(SESSION, text, timeout=60)
             usage = (await environment.client.get_agent_snapshot(SESSION)).usage
             return await _streamed(environment, "text_delta"), usage.model_calls
 
@@ -327,7 +334,7 @@ def test_a_graph_that_a_function_of_the_settings_makes_is_made_once_per_settings
         async with _open(tmp_path, make) as environment:
             for settings in ({"model": "small"}, {"model": "large"}, {"model": "small"}):
                 await environment.client.update_session_settings(SESSION, settings)
-                texts.append((await environment.client.send_and_wait(SESSION, "go", timeout=30)).text)
+                texts.append((await environment.client.send_and_wait(SESSION, "go", timeout=60)).text)
         return texts
 
     assert asyncio.run(run()) == ["small", "large", "small"]
@@ -392,3 +399,41 @@ def test_a_sync_tool_runs_in_a_thread_and_knows_its_call(tmp_path: Path) -> None
     model = Models().make("main", calls(("work", {}, "c1")), AIMessage("done"))
     _run(tmp_path, create_agent(model, [StructuredTool.from_function(work)]), "go")
     assert seen == [(False, "c1")]
+
+
+def test_a_model_node_of_the_applications_own_offers_the_sessions_tools(tmp_path: Path) -> None:
+    models = Models()
+    model = models.make("main", calls(("ask_user", {"question": "Which?"}, "c1")), AIMessage("done"))
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        bound = model.bind_tools(offered_tools([add]))
+        return {"messages": [await bound.ainvoke(session_messages(state["messages"]))]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("think", think)
+    graph.add_node("tools", ToolNode([add]))
+    graph.add_edge(START, "think")
+    graph.add_conditional_edges("think", tools_condition)
+    graph.add_edge("tools", "think")
+    compiled = graph.compile()
+
+    async def run() -> None:
+        async with _open(tmp_path, compiled, built_in_tools=("ask_user",)) as environment:
+            await environment.client.send_user_message(SESSION, "go")
+            asked = await environment.client.answer(SESSION, "this one")
+            assert asked.question == "Which?"
+            await environment.client.wait_until_idle(SESSION)
+
+    asyncio.run(run())
+    offered, messages = models.requests["main"][-1]
+    assert offered == ["add", "ask_user"]
+    assert "this one" in messages[-1]["content"]
+
+
+def test_the_session_middleware_changes_nothing_outside_of_a_session() -> None:
+    models = Models()
+    model = models.make("main", calls(("add", {"a": 1, "b": 2}, "c1")), AIMessage("three"))
+    agent = create_agent(model, [add], middleware=[SessionToolsMiddleware()])
+    state = asyncio.run(agent.ainvoke({"messages": [HumanMessage("go")]}))
+    assert [message.text for message in state["messages"]] == ["go", "", "3", "three"]
+    assert [request[0] for request in models.requests["main"]] == [["add"], ["add"]]

@@ -32,7 +32,7 @@ def _error_of(directory: Path, graph: Any, *, plan_mode: bool = False, **options
     async def run() -> str:
         async with AgentTestEnvironment(create_flow, runs_worker=True, directory=directory) as environment:
             await environment.client.start_session(SESSION)
-            result = await environment.client.send_and_wait(SESSION, "go", plan_mode=plan_mode, timeout=30)
+            result = await environment.client.send_and_wait(SESSION, "go", plan_mode=plan_mode, timeout=60)
             return "" if result.error is None else f"{result.error.type}: {result.error.message}"
 
     return asyncio.run(run())
