@@ -79,6 +79,10 @@ class _Recorder(AbstractCapability[Any]):
     async def before_run(self, ctx: RunContext[Any]) -> None:
         self.fired.append("run")
 
+    async def after_run(self, ctx: RunContext[Any], *, result: Any) -> Any:
+        self.fired.append("end")
+        return result
+
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         self.fired.append("request")
         return request_context
@@ -105,7 +109,7 @@ def test_hooks_of_capabilities_fire_where_their_step_runs(tmp_path: Path) -> Non
 
     assert asyncio.run(_play(tmp_path, agent, 1)) == ["done"]
     assert script.results()[0].content == "<HI>"
-    assert recorder.fired == ["run", "request", "run", "before echo", "after echo", "run", "request"]
+    assert recorder.fired == ["run", "request", "run", "before echo", "after echo", "run", "request", "end"]
 
 
 class _Refuser(AbstractCapability[Any]):
