@@ -27,7 +27,8 @@ def test_the_package_names_exactly_what_it_exports_and_documents_it() -> None:
     }
     assert set(testing.__all__) == exported
     assert len(testing.__all__) == len(exported)
-    undocumented = [name for name in exported - {"FlowFactory"} if not inspect.getdoc(getattr(testing, name))]
+    aliases = {"FlowFactory", "StepProcess"}  # a type alias has no docstring at run time
+    undocumented = [name for name in exported - aliases if not inspect.getdoc(getattr(testing, name))]
     assert undocumented == []
 
 
