@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -17,6 +18,18 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+# Nothing that collection makes is garbage before the last test, and there is much of it: every framework's modules. The
+# garbage collector would walk over all of it again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as ever from here on, in what the tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
